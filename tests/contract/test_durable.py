@@ -335,6 +335,28 @@ async def test_changed_step_sets_the_job_aside(any_concert: Coordinator) -> None
             assert failed.value.attempts == 2
 
 
+@pytest.mark.parametrize("change", [{"of": 2}, {"of": 1, "more": 1}, {"more": 1}, {}])
+async def test_changed_keyword_argument_sets_the_job_aside(any_concert: Coordinator, change: dict[str, int]) -> None:
+    """As a changed position does; their order does not count."""
+
+    async def use(**named: int) -> int:
+        return len(named)
+
+    @any_concert.task(max_attempts=9)
+    async def body() -> None:
+        is_first = current_job().attempt == 1
+        await durable.step("same", use, **({"a": 1, "b": 2} if is_first else {"b": 2, "a": 1}))
+        await durable.step("changed", use, **({"of": 1} if is_first else change))
+        if is_first:
+            raise NOW
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await body.enqueue()
+        with pytest.raises(JobFailed, match=r"StepChanged: step 'changed'.*with others") as failed:
+            await job.result(timeout=WITHIN)
+    assert failed.value.attempts == 2
+
+
 async def test_arguments_without_json_are_not_compared(any_concert: Coordinator) -> None:
     """A connection is another object each time."""
 

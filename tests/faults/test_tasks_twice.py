@@ -308,7 +308,7 @@ async def test_position_of_a_loop_does_not_go_back(scene: Scene) -> None:
 
     assert [await save(9), await save(9), await save(10)] == [1, 1, 1]
     before = await scene.ledger()
-    assert [await save(9), await save(10), await save(11, place=1)] == [1, 1, 0]
+    assert [await save(10), await save(9), await save(11, place=1)] == [1, 1, 0]  # the older one comes last
     assert await scene.ledger() == before
     _, _, _, *found = await scene.run("tasks/read_steps", id="held", after=0)
     assert found == [1, b"[10]"]
