@@ -8,13 +8,13 @@ import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, Limit, NotClaimed, Unavailable, current_job
+from inconcert import Coordinator, LeaseLost, Limit, Member, NotClaimed, Unavailable, current_job
 from inconcert._claims.ends import Ack
 from inconcert._redis.call import Call
 from inconcert.tasks.claimed_job import ClaimedJob
@@ -187,6 +187,40 @@ def _refuse_ends(submit: Any) -> Any:
     return refuse
 
 
+async def test_keys_that_a_member_had_let_go_of_are_not_its_own_again(own_server: RealServer, namespace: str) -> None:
+    """It asks for none by then, and would have them as long as it lives."""
+    keys = [f"key {number}" for number in range(20)]
+    shares: dict[str, set[str]] = {"here": set(), "there": set()}
+
+    async def share(name: str, member: Member) -> None:
+        async for owned in member.shares(keys):
+            shares[name] = {*owned}
+
+    async def take_part(concert: Coordinator) -> None:
+        while True:
+            with suppress(LeaseLost):
+                async with concert.members("g", ttl=1) as member:
+                    await share("there", member)
+
+    async with (
+        Coordinator(own_server.url, namespace=namespace) as here,
+        Coordinator(own_server.url, namespace=namespace) as there,
+        here.members("g", ttl=5) as me,
+    ):
+        sharing = asyncio.create_task(share("here", me))
+        await eventually(lambda: len(shares["here"]) == len(keys))
+        own_server.command("SAVE")
+        async with in_background(take_part(there)):
+            await eventually(lambda: len(shares["here"]) + len(shares["there"]) == len(keys) > len(shares["here"]))
+            sharing.cancel()
+            await asyncio.wait([sharing])
+            await me.list()  # whoever has this reply has let go
+            shares["there"] = set()
+            own_server.go_back()
+            await eventually(lambda: shares["there"])
+            assert not me.is_lost
+
+
 def cut_off_replicas(master: RealServer) -> None:
     """From now on its replicas fall behind."""
     master.command("ACL", "SETUSER", "default", "-psync", "-sync")
@@ -234,7 +268,11 @@ async def test_everything_comes_right_however_often_the_server_went_back(
 ) -> None:
     """By a restart from a file, a failover to a replica that was behind, or a restart of a master of a cluster."""
     draw = random.Random(f"{request.config.option.seed} {topology}")
-    async with going_back(topology, draw) as (url, go_back), Everything().under_way(url, namespace) as everything:
+    partitions = 3 if topology == "a cluster" else 1
+    async with (
+        going_back(topology, draw) as (url, go_back),
+        Everything().under_way(url, namespace, partitions=partitions) as everything,
+    ):
         stops_at, times = time.monotonic() + request.config.option.seconds, 0
         while time.monotonic() < stops_at or not times:
             await everything.goes_on()

@@ -1,6 +1,7 @@
 """The engine of a membership: a lease that is renewed with all others of the process."""
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -53,9 +54,24 @@ class MemberState(LeaseState):
         feeds: Those of its readers, which end with it.
         turn: The last turn of its claims.
         is_sharing: Whether keys are being handed out to it.
+        asked_for: All keys that it has ever asked to share.
+        let_go: Lets go of all these; does nothing until it has asked for some.
     """
 
-    __slots__ = ("_has_joined", "_user", "feeds", "is_sharing", "noted", "roster", "since", "ttl_ms", "turn")
+    __slots__ = (
+        "_has_joined",
+        "_reconnects",
+        "_user",
+        "asked_for",
+        "feeds",
+        "is_sharing",
+        "let_go",
+        "noted",
+        "roster",
+        "since",
+        "ttl_ms",
+        "turn",
+    )
 
     metrics_name = ""  # none: metrics count a membership under the name of its group, if they were given that
 
@@ -68,6 +84,9 @@ class MemberState(LeaseState):
         self.feeds: WeakSet[Feed] = WeakSet()
         self.turn = 0
         self.is_sharing = False
+        self.asked_for: frozenset[str] = frozenset()
+        self.let_go: Callable[[MemberState], None] = _nothing
+        self._reconnects = roster.session.reconnects
         self._has_joined = False  # and its user has it
         deadline = local_deadline(asked_at, joining.ttl)
         renewal = roster.session.renewal
@@ -138,6 +157,11 @@ class MemberState(LeaseState):
         if self.is_over:
             return
         self.roster.is_at(version)
+        reconnects = self.roster.session.reconnects
+        if reconnects != self._reconnects:  # the server may be another one, and have what was let go of last
+            self._reconnects = reconnects
+            if not self.is_sharing:
+                self.let_go(self)
         look_at = time.monotonic() + look_ms / 1000
         if look_ms and look_at < self.renew_at:
             self.renew_at = look_at
@@ -172,6 +196,10 @@ class MemberState(LeaseState):
         for feed in list(self.feeds):
             feed.closed(error)
         self.roster.leave(self._user)
+
+
+def _nothing(_: MemberState) -> None:
+    """How a member that has asked for no keys lets go of them."""
 
 
 class _User:

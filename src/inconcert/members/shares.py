@@ -57,10 +57,12 @@ class Shares:
             async with Feed(state.roster) as feed:
                 state.add_feed(feed)
                 division = state.roster.division(keys)
+                state.asked_for |= keys
+                state.let_go = _let_go
                 del keys  # which are in the division, once for all members of this process
                 while True:
                     state.check_held()
-                    await self._take_turn(division, await self._owned(division))
+                    await self._take_turn(await self._owned(division))
                     owned = await self._owned(division)
                     given = {key: token for key, token in self._held.items() if key in owned}
                     if given != self._given:
@@ -92,7 +94,7 @@ class Shares:
             case Joined() | Changed() | Reconnected():
                 pass
 
-    async def _take_turn(self, division: Division, owned: set[str]) -> None:
+    async def _take_turn(self, owned: set[str]) -> None:
         """Let go of what the user has let go of, and claim what is ours and may be free."""
         check_loop(self._state.loop, self._state.roster)
         given = self._given or {}
@@ -102,7 +104,7 @@ class Shares:
             let_go += self._refused - owned  # their claims may come once more, late
             wanted = [key for key in owned - self._held.keys() if key not in self._refused or key in self._again]
         else:  # the server may be another one, and lack what was claimed or let go of last
-            let_go = [key for key in division.keys if key not in owned and key not in given]
+            let_go = [key for key in self._state.asked_for if key not in owned and key not in given]
             wanted = [*(owned | given.keys())]
         self._again.clear()
         if not let_go and not wanted:
@@ -125,7 +127,7 @@ class Shares:
         """Send a turn; returns the token of each key that is wanted, 0 if another has it."""
         state = self._state
         state.check_held()
-        commands = [*self._commands(turn, let_go, is_claim=False), *self._commands(turn, wanted, is_claim=True)]
+        commands = [*_commands(state, turn, let_go, is_claim=False), *_commands(state, turn, wanted, is_claim=True)]
         tokens: list[int] = []
         for is_member, *granted in await state.roster.session.gather([Call(command) for command in commands]):
             if not is_member:
@@ -134,29 +136,33 @@ class Shares:
             tokens += granted
         return tokens
 
-    def _commands(self, turn: int, keys: Iterable[str], *, is_claim: bool) -> list[Command]:
-        state, place = self._state, self._state.roster.place
-        return [
-            _SHARE(
-                place.keys,
-                member=state.holder,
-                turn=turn,
-                ttl_ms=state.ttl_ms,
-                changes=place.changes,
-                let_go=0 if is_claim else len(portion),
-                keys=portion,
-            )
-            for portion in _portions(keys)
-        ]
-
     def _let_go_of_all(self) -> None:
         """The user asks no more: others may have its keys."""
-        state = self._state
-        channel = state.roster.session.channel
-        if not state.is_over and not channel.is_closed:
-            turn = state.next_turn()
-            for command in self._commands(turn, [*self._held, *self._refused], is_claim=False):
-                channel.submit(Call(command, must_run=True))
+        _let_go(self._state, [*self._held, *self._refused])
+
+
+def _let_go(state: MemberState, keys: Iterable[str] | None = None) -> None:
+    """Let go of these keys, or of all that the member has ever asked for, without waiting for the reply."""
+    channel = state.roster.session.channel
+    if not state.is_over and not channel.is_closed:
+        for command in _commands(state, state.next_turn(), state.asked_for if keys is None else keys, is_claim=False):
+            channel.submit(Call(command, must_run=True))
+
+
+def _commands(state: MemberState, turn: int, keys: Iterable[str], *, is_claim: bool) -> list[Command]:
+    place = state.roster.place
+    return [
+        _SHARE(
+            place.keys,
+            member=state.holder,
+            turn=turn,
+            ttl_ms=state.ttl_ms,
+            changes=place.changes,
+            let_go=0 if is_claim else len(portion),
+            keys=portion,
+        )
+        for portion in _portions(keys)
+    ]
 
 
 def _portions(keys: Iterable[str]) -> Iterator[list[str]]:
