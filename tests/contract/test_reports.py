@@ -203,6 +203,19 @@ async def test_line_is_that_of_the_user_behind_an_exit_stack_and_a_timeout(any_c
     assert a.task == b.task == c.task == task.get_name()  # in whose variables they are
 
 
+async def test_name_that_is_not_unicode_is_shown_with_escapes(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Of an asyncio task or a label; `os.fsdecode()` gives such ones for files. The process still answers."""
+    name = os.fsdecode(b"caf\xe9.txt")
+    task = asyncio.current_task()
+    assert task is not None
+    task.set_name(name)
+    async with any_concert.lock("item:42", label=name):
+        seen = await elsewhere.inspect()
+    [entry] = held(seen)
+    assert (entry.task, entry.label) == ("caf\\udce9.txt", "caf\\udce9.txt")
+    assert seen.silent == ()
+
+
 async def test_process_may_show_something_in_place_of_names(any_concert: Coordinator, namespace: str) -> None:
     """A function that fails shows nothing of them."""
 

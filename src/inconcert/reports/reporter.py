@@ -15,8 +15,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
-import msgspec
-
 from inconcert._core.caller import Noted, line_of
 from inconcert._core.lease import HeldLease
 from inconcert._core.permit_state import PermitState
@@ -29,6 +27,7 @@ from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace, subject
 from inconcert._redis.scripts import load
 from inconcert._redis.turns import in_turns
+from inconcert._rules.printable import encode_anyhow
 from inconcert.errors import NotConnected
 from inconcert.members.member_state import MemberState
 from inconcert.queues.delivery import Delivery
@@ -146,7 +145,7 @@ class Reporter:
         task.add_done_callback(self._answering.discard)
 
     async def _answer(self, asker: str, address: str, entries: int) -> None:
-        report = msgspec.json.encode(await self.report(entries))
+        report = encode_anyhow(await self.report(entries))
         inbox = self._session.inboxes(self._keys.asked) + asker
         with suppress(NotConnected):
             self._session.channel.submit(Call(_ANSWER(self._keys, inbox=inbox, address=address, report=report)))
