@@ -1061,6 +1061,18 @@ async def test_replayed_job_has_its_name_again_unless_another_has_it(any_concert
     assert (duplicate.created, duplicate.id) == (False, job.id)
 
 
+async def test_end_of_a_replayed_job_leaves_the_name_to_the_job_that_has_it(any_concert: Coordinator) -> None:
+    """Two live jobs never have one unique name."""
+    [dead] = await bury(any_concert, unique="name")
+    other = await any_concert.enqueue("t", unique="name", delay=60)
+    await any_concert.tasks.replay(dead.id)
+    async with any_concert.consume("default") as jobs:
+        [job] = await jobs.try_claim(2)
+        await job.ack()
+    assert job.id == dead.id
+    assert (await any_concert.enqueue("t", unique="name")).id == other.id
+
+
 async def test_purged_job_is_gone(any_concert: Coordinator) -> None:
     """One, all that are old enough, and all: more than one script drops."""
     jobs = await bury(any_concert, count=3)

@@ -29,6 +29,7 @@ from inconcert.cli import top as top_module
 from inconcert.cli.bench import _jobs as bench_jobs
 from inconcert.cli.commands import app
 from inconcert.cli.tables import table_of
+from inconcert.cli.worker import of_one
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.lines import in_line
@@ -318,6 +319,13 @@ async def test_worker_ends_after_as_many_jobs_as_it_may(concert: Coordinator) ->
         assert (await ledger_of(concert)).bodies == []
         child.signal(signal.SIGTERM)
         assert await child.wait(timeout=30) == 0
+
+
+def test_processes_do_not_all_end_together() -> None:
+    """Each runs up to a tenth fewer jobs than it may, and none of less than ten fewer."""
+    assert {of_one(9) for _ in range(100)} == {9}
+    assert {of_one(10) for _ in range(100)} == {9, 10}
+    assert {of_one(40) for _ in range(1000)} == {36, 37, 38, 39, 40}
 
 
 async def test_health_of_a_server_that_answers(concert: Coordinator) -> None:

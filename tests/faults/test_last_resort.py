@@ -266,17 +266,19 @@ def loops() -> dict[str, asyncio.Task[Any]]:
     return {name.removeprefix("inconcert: "): task for name, task in named.items() if name.startswith("inconcert: ")}
 
 
-def goes_on(task: asyncio.Task[Any]) -> bool:
-    """Whether the loop of this task runs, and is not in the pause after an error."""
-    within = cast("Any", task.get_coro()).cr_await
-    return not task.done() and within is not None and within.__name__ != "sleep"
+def waiter_of(task: asyncio.Task[Any]) -> "asyncio.Future[Any] | None":
+    """What the loop of this task waits for; None while it goes on, or is in the pause after an error."""
+    within, waiter = cast("Any", task.get_coro()).cr_await, cast("Any", task)._fut_waiter
+    if within is None or within.__name__ == "sleep" or waiter is None or waiter.done():
+        return None
+    return cast("asyncio.Future[Any]", waiter)
 
 
 async def fails(what: str, task: asyncio.Task[Any]) -> None:
     """Raise an unexpected error where this task waits."""
-    [waiter] = await eventually(
-        lambda: [each for each in [cast("Any", task)._fut_waiter] if each is not None and goes_on(task)]
-    )
+    await eventually(lambda: waiter_of(task) is not None)
+    waiter = waiter_of(task)
+    assert waiter is not None
     waiter.set_exception(Unexpected(what))
 
 
@@ -293,7 +295,7 @@ async def told_of(caplog: pytest.LogCaptureFixture, what: str) -> None:
 
 async def to_go_on(task: asyncio.Task[Any]) -> None:
     """Wait until the loop of this task runs again."""
-    await eventually(lambda: goes_on(task))
+    await eventually(lambda: waiter_of(task) is not None)
 
 
 async def to_be_called(timed: Any, timer: asyncio.TimerHandle) -> None:

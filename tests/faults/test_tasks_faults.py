@@ -11,8 +11,9 @@ import anyio
 import pytest
 import redis
 
-from inconcert import Coordinator, NotHeld, Unavailable, WrongState
+from inconcert import Coordinator, JobStatus, NotClaimed, NotHeld, OutcomeUnknown, Unavailable, WrongState
 from inconcert._claims import promoter as promoter_module
+from inconcert._claims.ends import Ack
 from inconcert._claims.keys import HEARTBEAT, PROMOTE, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert.tasks.dependents import pass_on
@@ -483,6 +484,49 @@ async def test_foreign_key_of_a_queue_holds_up_no_children_in_others(concert: Co
 
 
 # Replies that are lost.
+
+
+async def test_end_that_is_sent_again_when_its_worker_has_lapsed_is_none(
+    proxy: Proxy, namespace: str, concert: Coordinator
+) -> None:
+    """Another worker has the job by now, though this one was told nothing."""
+    far = with_lease(Coordinator(proxy.url, namespace=namespace), LEASE)
+    async with far, far.consume("q") as jobs, concert.consume("q") as others:
+        put = await concert.enqueue("t", queue="q")
+        job = await anext(jobs)
+        proxy.refuse()
+        proxy.mute()
+        ending = asyncio.create_task(job.ack())
+        channel = far._ref.session.channel
+        await eventually(lambda: any(isinstance(call, Ack) and call.sends for call in channel.under_way()))
+        proxy.cut()  # it has not reached the server
+        again = await anext(others)
+        assert (again.id, again.attempt) == (put.id, 2)
+        await proxy.heal()
+        with pytest.raises(NotClaimed):
+            await ending
+        await again.ack()
+
+
+async def test_end_that_is_not_confirmed_is_sent_when_the_consumer_closes(
+    proxy: Proxy, namespace: str, concert: Coordinator
+) -> None:
+    """Before what it holds is requeued: the job has succeeded, and does not run again."""
+    async with Coordinator(proxy.url, namespace=namespace, timeout=0.5) as far:
+        async with far.consume("q") as jobs:
+            put = await concert.enqueue("t", queue="q")
+            job = await anext(jobs)
+            proxy.refuse()
+            proxy.mute()
+            with pytest.raises(OutcomeUnknown):
+                await job.ack()
+            proxy.cut()  # it has not reached the server
+            channel = far._ref.session.channel
+            await eventually(lambda: not any(isinstance(call, Ack) for call in channel.under_way()))
+            assert await put.status() is JobStatus.RUNNING
+        await proxy.heal()
+        ledger = await until(concert, lambda ledger: not ledger.claimed)
+        assert (ledger.ready, await put.status()) == ({}, JobStatus.SUCCEEDED)
 
 
 async def test_reply_lost_at_each_step_loses_no_job_and_doubles_none(

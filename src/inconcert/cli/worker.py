@@ -30,7 +30,7 @@ from inconcert.tasks.options import DEFAULT_QUEUE
 from inconcert.tasks.unknown_tasks import UNKNOWN_TASK_GRACE
 from inconcert.tasks.worker import DEFAULT_GRACE
 
-__all__ = ["worker"]
+__all__ = ["of_one", "worker"]
 
 _log = logging.getLogger("inconcert.cli")
 
@@ -126,7 +126,7 @@ def worker(
     state = WorkerHealth()
     count = max_jobs
     if count is not None and parent is not None:
-        count -= random.randrange(count // 10 + 1)  # so that they do not all end together
+        count = of_one(count)
 
     async def run_worker(stop: asyncio.Event) -> None:
         await concert.run_worker(
@@ -144,6 +144,11 @@ def worker(
     probed = nullcontext() if probes is None else _listening(state.serve(*probes))
     with probed, measured(concert, metrics, names, number):
         _run(serve(concert, run_worker, parent=parent), uvloop=uvloop)
+
+
+def of_one(max_jobs: int) -> int:
+    """How many jobs one of several processes runs: up to a tenth fewer, so that they do not all end together."""
+    return max_jobs - random.randrange(max_jobs // 10 + 1)
 
 
 def _address(health: str) -> tuple[str, int]:
