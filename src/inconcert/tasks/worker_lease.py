@@ -267,7 +267,7 @@ class JobWorkerLease(WorkerLease[JobState]):
                 return None
             marks, envelope = lacks
             text = marks + self._session.key_ring.sign(JOB, job.id, seal(envelope))
-        except Exception as error:  # noqa: BLE001 - of the user's key, as it would raise for the one who enqueues
+        except Exception as error:  # noqa: BLE001 - of the user's key, as it is raised where its task enqueues
             return partial(job.bury, error)
         return partial(self._store_anew, job, queue, text)
 
