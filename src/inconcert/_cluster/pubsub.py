@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable
+from itertools import chain
 from typing import Literal
 
 from inconcert._cluster.cluster import Cluster
@@ -75,9 +76,8 @@ class ShardedPubSub:
         told = [each.closed(error) for each in self._shards.values()]
         if self._patterns is not None:
             told.append(self._patterns.closed(error))
-        return asyncio.gather(
-            *told, each_in_turns("ending a subscription", [*self._homeless], lambda topic: topic.closed(error))
-        )
+        ends = chain.from_iterable(topic.ends() for topic in [*self._homeless])
+        return asyncio.gather(*told, each_in_turns("ending a subscription", ends, lambda end: end(error)))
 
     async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
         """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.

@@ -7,16 +7,18 @@ re-established and subscribes to everything again; then all listeners are notifi
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Literal, Protocol
 
-from inconcert._redis.background import attempt, recurring
+from inconcert._redis.background import recurring
 from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
 from inconcert._redis.operations import Operation
 from inconcert._redis.replies import ErrorReply, Reply
-from inconcert._redis.turns import each_in_turns
+from inconcert._redis.turns import IN_A_TURN, each_in_turns
 from inconcert._redis.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, Unavailable
@@ -96,11 +98,9 @@ class PubSub:
     def closed(self, error: InconcertError) -> Awaitable[None]:
         """End all listeners, and refuse new ones; returns what is done when the last has ended."""
         self._end = error
-        return each_in_turns(
-            "ending a subscription",
-            [*self._channels.values(), *self._patterns.values()],
-            lambda topic: topic.closed(error),
-        )
+        topics = [*self._channels.values(), *self._patterns.values()]
+        ends = chain.from_iterable(topic.ends() for topic in topics)
+        return each_in_turns("ending a subscription", ends, lambda end: end(error))
 
     async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
         """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.
@@ -338,27 +338,51 @@ class Topic:
     is_refused: bool = False
 
     def dispatch(self, channel: str, text: bytes) -> None:
-        for listener in [*self.listeners]:  # one may leave when it is told
-            try:
-                listener.on_message(channel, text)
-            except Exception as error:  # noqa: BLE001 - anyone may publish anything
-                _log.warning("ignored a foreign message on %r: %.100r (%r)", channel, text, error)
+        listeners = [*self.listeners]  # one may leave when it is told
+        if len(listeners) <= IN_A_TURN:
+            for listener in listeners:
+                _tell(listener, channel, text)
+            return
+
+        def tell(listener: Listener) -> None:
+            if listener in self.listeners:
+                _tell(listener, channel, text)
+
+        each_in_turns("telling a listener", listeners, tell)
 
     def confirm(self) -> None:
         """The server confirmed. Listeners that were confirmed before had subscribed on a connection that was lost."""
         self.is_confirmed = True
-        for listener in [*self.listeners]:
-            attempt("looking for missed messages", listener.missed)
+        each_in_turns("looking for missed messages", [*self.listeners], self._has_missed)
         for listener, confirmed in self.newcomers.items():
             self.listeners[listener] = None
             if not confirmed.done():
                 confirmed.set_result(None)
         self.newcomers.clear()
 
+    def _has_missed(self, listener: Listener) -> None:
+        if listener in self.listeners:
+            listener.missed()
+
     def closed(self, error: InconcertError) -> None:
+        each_in_turns("ending a subscription", self.ends(), lambda end: end(error))
+
+    def ends(self) -> "Iterator[Callable[[InconcertError], object]]":
+        """What ends each of its listeners with an error."""
         for listener in list(self.listeners):
-            attempt("ending a subscription", listener.closed, error)
-        for confirmed in self.newcomers.values():
-            if not confirmed.done():
-                confirmed.set_exception(error)
-                confirmed.exception()  # so that asyncio does not warn when the caller was cancelled meanwhile
+            yield listener.closed
+        for confirmed in list(self.newcomers.values()):
+            yield partial(_refuse, confirmed)
+
+
+def _tell(listener: Listener, channel: str, text: bytes) -> None:
+    try:
+        listener.on_message(channel, text)
+    except Exception as error:  # noqa: BLE001 - anyone may publish anything
+        _log.warning("ignored a foreign message on %r: %.100r (%r)", channel, text, error)
+
+
+def _refuse(confirmed: "asyncio.Future[None]", error: InconcertError) -> None:
+    if not confirmed.done():
+        confirmed.set_exception(error)
+        confirmed.exception()  # so that asyncio does not warn when the caller was cancelled meanwhile

@@ -13,6 +13,7 @@ from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from inconcert._core.caller import Noted, line_of
@@ -112,8 +113,8 @@ class Reporter:
         consumers, more_consumers = await _first(entries, self._all_consumers(receivers, found))
         all_listeners = (partial(self._listening, each) for each in [*self._session.listeners.values()])
         listeners, more_listeners = await _first(entries, all_listeners)
-        holds.sort(key=lambda entry: entry.since)
-        waits.sort(key=lambda entry: entry.since)
+        holds.sort(key=attrgetter("since"))
+        waits.sort(key=attrgetter("since"))
         return ProcessReport(
             id=self._session.id,
             label=self._label,
