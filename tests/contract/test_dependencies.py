@@ -257,11 +257,14 @@ async def test_failed_parent_sets_its_children_aside_and_theirs(any_concert: Coo
     other = await one(any_concert, 1, delay=HOUR)
     child = await total(any_concert, other, parent)
     grandchild = await total(any_concert, child)
+    last = await total(any_concert, grandchild)
+    first = f"because {parent.id} failed"  # whoever looks at any of them finds the cause
     async with worker(any_concert, "q"):
         assert await reason(child) == f"its parent {parent.id} failed"
-        assert await reason(grandchild) == f"its parent {child.id} failed"
-    late = await total(any_concert, grandchild)
-    assert await reason(late) == f"its parent {grandchild.id} failed"
+        assert await reason(grandchild) == f"its parent {child.id} failed, {first}"
+        assert await reason(last) == f"its parent {grandchild.id} failed, {first}"
+    late = await total(any_concert, last)
+    assert await reason(late) == f"its parent {last.id} failed, {first}"
     assert {dead.queue for dead in await any_concert.tasks.dead()} == {"q"}
     assert await other.cancel()
 

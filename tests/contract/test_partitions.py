@@ -304,8 +304,8 @@ async def test_job_fails_with_a_parent_in_another_partition(spread: Coordinator)
     async with spread.consume("q") as jobs:
         async with await anext(jobs):
             raise ValueError("no luck")
-        for job in (child, grandchild):
-            with pytest.raises(JobFailed, match=r"its parent .* failed"):
+        for job, why in ((child, f"its parent {parent.id} failed"), (grandchild, f"because {parent.id} failed")):
+            with pytest.raises(JobFailed, match=why):
                 await job.result(timeout=SOON)
     assert await spread.tasks.purge_all() == 5
     await nothing_is_kept(spread)

@@ -1,5 +1,5 @@
 -- Dead-letters a job because a parent did not succeed: `outcome` is the parent's, or '' if it is not known.
--- Returns the reason.
+-- Returns the reason.  Of a parent that was itself dead-lettered for a parent, it names the first of that chain, too.
 -- @include dead_letter
 local function fail_dependent(dead, reasons, id, now_ms, parent, outcome, queue_name)
   local what = 'is not known'
@@ -8,7 +8,9 @@ local function fail_dependent(dead, reasons, id, now_ms, parent, outcome, queue_
     what = word == 'cancelled' and 'was cancelled' or word == 'incomplete' and 'has members that cannot succeed' or 'failed'
   end
   local name = string.gsub(parent, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end)
-  local reason = '{"reason":"its parent ' .. name .. ' ' .. what .. '"}'
+  local first = string.match(outcome, '^failed {"reason":"its parent ([^"]+)"}')
+  local because = first and ', because ' .. (string.match(first, ', because (.+)$') or first) or ''
+  local reason = '{"reason":"its parent ' .. name .. ' ' .. what .. because .. '"}'
   dead_letter(dead, reasons, id, now_ms, reason, queue_name)
   return reason
 end

@@ -131,7 +131,9 @@ local function resolve(id)
           start(child, child_delay_ms, child_name)
         end
       else
-        pass_on(id, 'tell', id, child, string.match(outcome, '^%a* ?'))
+        -- Of a chain its first cause goes with it; what else was raised stays here.
+        local cause = string.match(outcome, '^failed {"reason":"its parent [^"]+"}') or string.match(outcome, '^%a* ?')
+        pass_on(id, 'tell', id, child, cause)
       end
     end
     left = left - #pairs_told

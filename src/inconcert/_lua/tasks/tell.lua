@@ -16,7 +16,7 @@
 -- KEYS[14]  settled     zset  group -> when to forget it, server ms; of those that have ended
 -- KEYS[15]  history     zset  how the last jobs of a task ended; see tasks/history.lua
 -- ARGV[1]   inboxes     prefix of each session's inbox channel
--- ARGV[2..] relations   parent, child, 'succeeded ', 'failed ', 'cancelled ' or '' if it is not known: for each, at most 500
+-- ARGV[2..] relations   parent, child, 'succeeded ', 'failed ' and why if that is a parent's end, 'cancelled ' or '' if it is not known: for each, at most 500
 -- RETURNS   {news, there, ...}: 1 if there are news; then 1 for each child that is there, 0 for one that has ended
 -- TWICE     the same: a child is told of each parent once
 -- COST      O(N P), N relations given, P parents of each child
