@@ -921,11 +921,11 @@ async def test_sleeping_job_may_be_cancelled(any_concert: Coordinator) -> None:
 
 
 async def test_sleep_beyond_the_expiry_sets_the_job_aside(any_concert: Coordinator) -> None:
-    """As a retry after it does; a replay goes on after the sleep."""
+    """When it expires, not when it would wake; a replay sleeps for the rest."""
 
-    @any_concert.task(name="sleeps", expires=0.2)
+    @any_concert.task(name="sleeps", expires=0.7)
     async def sleeps() -> str:
-        await durable.sleep("long", 0.4, in_memory_below=0)
+        await durable.sleep("long", 1.0, in_memory_below=0)
         return "woke"
 
     async with in_background(any_concert.run_worker("default")):

@@ -94,6 +94,36 @@ async def test_jobs_that_have_expired_leave_the_rate_to_others(any_concert: Coor
     assert began == ["in time", "in time"]
 
 
+@pytest.mark.parametrize(
+    "limits", [{"rate": Rate(1, per=3600.0)}, {"limit": Limit(1)}, {"limit": Limit(1), "rate": Rate(100, per=1.0)}]
+)
+async def test_jobs_expire_while_they_are_held_back(any_concert: Coordinator, limits: Any) -> None:
+    """In time, also the one that was to come next; and the others keep their places in line."""
+    began: list[int] = []
+    go_on = anyio.Event()
+
+    @any_concert.task(name="held back", **limits)
+    async def held_back(number: int) -> None:
+        began.append(number)
+        await go_on.wait()
+
+    first_one = await held_back.enqueue(0)
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        await eventually(lambda: began == [0])
+        late = [await held_back.options(expires=0.2).enqueue(number) for number in (1, 2)]
+        patient = await held_back.options(expires=3600).enqueue(3)
+        for job in late:
+            with pytest.raises(JobFailed, match="not started within"):
+                await job.result(timeout=WITHIN)
+        assert (began, await patient.status()) == ([0], JobStatus.DELAYED)
+        go_on.set()
+        await first_one.result(timeout=WITHIN)
+        if "limit" in limits:
+            await patient.result(timeout=WITHIN)
+        else:
+            assert await patient.cancel()
+
+
 async def test_raised_rate_holds_for_those_in_line(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """Also for the one that was to come next, and for those that wait for a place."""
     began: list[int] = []

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobFailed, JobStatus, NotConnected, current_job
+from inconcert import Coordinator, JobFailed, JobStatus, NotConnected, Retry, current_job
 from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
 from tests.support.eventually import eventually
 from tests.support.raw import raw
@@ -146,6 +146,22 @@ async def test_job_that_was_put_off_beyond_its_expiry_is_set_aside(any_concert: 
     async with in_background(any_concert.run_worker("default")):
         with pytest.raises(JobFailed, match="not started within"):
             await job.result(timeout=SOON)
+
+
+async def test_job_that_is_delayed_beyond_its_expiry_ends_in_time(any_concert: Coordinator) -> None:
+    """Not when it would be due, or when its next attempt would: those that wait for it are told."""
+
+    @any_concert.task(name="t", expires=0.2)
+    async def task() -> None: ...
+
+    @any_concert.task(name="failing", expires=0.2)
+    async def failing() -> None:
+        raise Retry(after=HOUR)
+
+    async with in_background(any_concert.run_worker("default")):
+        for job in (await task.options(delay=HOUR).enqueue(), await failing.enqueue()):
+            with pytest.raises(JobFailed, match="not started within"):
+                await job.result(timeout=SOON)
 
 
 @pytest.mark.parametrize("delay", [-1, math.nan, math.inf, None, "5", True])

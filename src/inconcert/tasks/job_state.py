@@ -31,6 +31,7 @@ __all__ = ["UNDONE_NOW", "JobClaimer", "JobState"]
 _log = logging.getLogger("inconcert.tasks")
 
 _USUAL = RetryPolicy()
+_A_MOMENT = 0.002  # seconds by which a job that expires comes back later, so that it has
 _CANCELLED, _FAILED = b"cancelled ", b"failed "  # as outcomes begin
 UNDONE_NOW = 2  # as the claiming script says that a job is to be undone
 
@@ -97,6 +98,7 @@ class JobState(ClaimState):
 
     Attributes:
         started_at: When its body began, by the local monotonic clock; 0 before, and while nobody observes.
+        expires_at: When it expires, by the same clock; only there if it does.
         result: Its result, to be kept when it is done.
         known: Its task, if that is registered in this process.
         is_handed_out: Whether it was handed out; until then it is only claimed ahead.
@@ -117,6 +119,7 @@ class JobState(ClaimState):
         "claimed_at",
         "enqueued_at",
         "envelope",
+        "expires_at",
         "follow_ups",
         "is_cancelled",
         "is_handed_out",
@@ -126,6 +129,7 @@ class JobState(ClaimState):
         "started_at",
     )
 
+    expires_at: float
     known: Task[Any, Any] | None  # set by the worker that claims it
     _claimer: JobClaimer
     _stops_at: float  # by the monotonic clock, when its body is to stop; set only once that is known
@@ -498,6 +502,8 @@ class JobState(ClaimState):
 
     async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
         verdict, reason = self._undone_before(verdict, reason)
+        if delay and self.envelope.expires is not None and not self.is_undoing:
+            delay = min(delay, max(0.0, self.expires_at - time.monotonic()) + _A_MOMENT)  # it expires in time
         if self._steps is not None and not self.is_over:
             self._steps.save_cursors_nowait()  # sent before the end, and so run before it
         await super()._end(verdict, delay=delay, reason=reason)

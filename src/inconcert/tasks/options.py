@@ -208,8 +208,9 @@ class Options:
         return marks_of(self.max_crashes, limits, history=note, debounced=self.debounce is not None)
 
     def delay_ms(self) -> int:
-        """How long the job waits if it is enqueued now."""
-        return milliseconds(self.delay if self.at is None else max(0.0, self.at - time.time()))
+        """How long the job waits if it is enqueued now: no longer than it may, so that it expires in time."""
+        delay = milliseconds(self.delay if self.at is None else max(0.0, self.at - time.time()))
+        return delay if self.expires is None else min(delay, milliseconds(self.expires) + 1)
 
 
 _PLAIN = Options()

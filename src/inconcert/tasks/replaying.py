@@ -79,7 +79,7 @@ async def _wait_again(session: Session, keys: JobKeys, letter: DeadLetter) -> bo
         request=session.new_address(),
         id=letter.id,
         queue_name=letter.queue,
-        delay_ms=milliseconds(envelope.delay),
+        delay_ms=milliseconds(envelope.delay if envelope.expires is None else min(envelope.delay, envelope.expires)),
         name=envelope.unique,
         suffix=keys.suffix,
         even_if=envelope.even_if,

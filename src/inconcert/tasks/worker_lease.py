@@ -1,6 +1,7 @@
 """The worker lease of jobs: which are run, which are cancelled, and what they ask for while they run."""
 
 import logging
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -250,6 +251,8 @@ class JobWorkerLease(WorkerLease[JobState]):
             obstacle = JobExpired(id_, envelope.expires)
         job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
         job.known = task
+        if envelope.expires is not None:
+            job.expires_at = time.monotonic() + envelope.expires - (now_ms - enqueued_ms) / 1000
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
         if (row.is_cancelled or id_ in self._heard) and not job.is_undoing:

@@ -1,16 +1,25 @@
--- claims/promote: move what is due to its queue, the earliest first, at most 100.
+-- claims/promote: move what is due to its queue, the earliest first, at most 100; and what has expired while a limit or a rate
+-- holds it back, of the first 250 in their lines, and as many that are delayed: whoever claims it ends it.
 --
 -- KEYS[1]  delayed  zset  id -> due time, server ms
 -- KEYS[2]  queue    list  ids, the next one first
 -- KEYS[3]  bell     list  at most one token
 -- KEYS[4]  states   hash  id -> where it is, if not in its queue
+-- KEYS[5]  bodies   hash  id -> 'enqueued_ms envelope'
+-- KEYS[6]  places   hash  limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; '@KEY' -> id whose turn it is
+-- KEYS[7]  held_back  zset  'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- ARGV[1]  front    1 to the front of the queue, the last that was due before the others | 0 to its back
--- RETURNS  {moved, next_ms}: milliseconds until the next is due, 0 for at once, -1 if there is none
+-- RETURNS  {moved, next_ms}: milliseconds until the next is due, or expires, 0 for at once, -1 if there is none
 -- TWICE    moves what is due by then, once each
 -- COST     O(log N + M), N delayed jobs, M moved
 -- @include server_time
 -- @include ring
+-- @include leave_lines
+-- @include replace_next
+local MOST = 250
+
 local delayed, queue, bell, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local bodies, places, held_back = KEYS[5], KEYS[6], KEYS[7]
 local now_ms = math.floor(server_time() / 1000)
 local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', now_ms, 'LIMIT', 0, 100)
 if #due > 0 then
@@ -22,5 +31,39 @@ if #due > 0 then
   redis.call(ARGV[1] == '1' and 'LPUSH' or 'RPUSH', queue, unpack(due))
   ring(bell)
 end
+
+local expired, limits, expires_at = {}, {}, nil
+redis.call('ZCARD', held_back)  -- a foreign key stops the script here
+local held = {}
+if redis.call('HLEN', places) > 0 then
+  held = redis.call('ZRANGEBYSCORE', delayed, '4e15', '+inf', 'LIMIT', 0, MOST)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, now_ms, '(4e15', 'LIMIT', 0, MOST)) do  -- such as the next of a rate
+    held[#held + 1] = id
+  end
+end
+for n, text in ipairs(#held > 0 and redis.call('HMGET', bodies, unpack(held)) or {}) do
+  local put_ms, its_limits = string.match(text or '', '^(%d+) %d+(/%S+)')
+  local expires_ms = string.match(its_limits or '', '/e(%d+)$')
+  local at_ms = expires_ms and put_ms + expires_ms + 2  -- as in take_places.lua
+  if at_ms and at_ms <= now_ms then
+    expired[#expired + 1] = held[n]
+  elseif at_ms then
+    expires_at = math.min(at_ms, expires_at or at_ms)
+  end
+end
+if #expired > 0 then
+  redis.call('LLEN', queue)  -- as above
+  redis.call('LLEN', bell)
+  for _, id in ipairs(expired) do
+    limits[id] = leave_lines(held_back, delayed, bodies, id)
+  end
+  redis.call('ZREM', delayed, unpack(expired))
+  redis.call('HDEL', states, unpack(expired))
+  redis.call('LPUSH', queue, unpack(expired))
+  replace_next(places, held_back, states, {queue, bell, delayed}, limits)
+  ring(bell)
+end
 local next_due = redis.call('ZRANGEBYSCORE', delayed, '-inf', '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-return {#due, next_due and math.max(0, next_due - now_ms) or -1}
+next_due = tonumber(next_due) or expires_at
+next_due = next_due and math.min(next_due, expires_at or next_due)
+return {#due + #expired, next_due and math.max(0, next_due - now_ms) or -1}

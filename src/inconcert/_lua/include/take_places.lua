@@ -37,6 +37,8 @@ local function take_places(limited, id, text, state)
     local may_have = string.find(text, '~', 1, true)  -- when its first call was, if there were others since
     local first_ms = may_have and string.match(text, '^%d+ %d+%S+ #[%x:]*~(%d+) ')
     local order = key and line ~= key and next_order(limited, line) or first_ms or put_ms
+    local expires_ms = limits.expires_ms and put_ms + limits.expires_ms + 2
+    limited.due_ms = expires_ms and math.min(expires_ms, limited.due_ms or expires_ms) or limited.due_ms
     limited.held[#limited.held + 1] = {id = id, limit = line, order = order, is_ready = is_late and not limits.key_counts}
   end
   if line then
