@@ -1,7 +1,6 @@
 """What users open: one object that owns the connections and the background work, and makes every primitive."""
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Collection
 from types import TracebackType
@@ -57,8 +56,6 @@ __all__ = ["Coordinator", "CoordinatorOptions", "put_in_place", "session_ref_of"
 
 T = TypeVar("T")
 F = TypeVar("F", bound=PeriodicFunction)
-
-_log = logging.getLogger("inconcert.redis")
 
 _of_parents: list[object] = []
 
@@ -308,8 +305,6 @@ class Coordinator(TaskCoordinator):
         finally:
             try:
                 await self._current_source.close()
-            except RuntimeError as error:  # the user's own command was on a loop that is closed by now
-                _log.warning("%r: a connection could not be closed: %s", self, error)
             finally:
                 self._client = None
                 self._state = "closed"

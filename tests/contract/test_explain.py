@@ -265,12 +265,15 @@ async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinat
         assert lines == {"", "; before it in line: 1"}
         queue = str(await any_concert.explain("queue:q"))
         assert "0 ready, 0 due later, 2 held back by limits, 0 after others, 1 running" in queue
-        jobs = await any_concert.enqueue_many([rated.call() for _ in range(3)])
-        await status(any_concert, jobs[2], JobStatus.DELAYED)
+        jobs = await any_concert.enqueue_many([rated.call() for _ in range(4)])
+        await status(any_concert, jobs[3], JobStatus.DELAYED)
         for job in jobs[1:]:
             assert codes(await of_job(any_concert, job)) == ["rate"]
-        texts = " ".join([str(await of_job(any_concert, job)) for job in jobs[1:]])
-        assert texts.count("the rate of its task 'rated', of which one job begins each 60 min") == 2
+        told = [str(await of_job(any_concert, job)) for job in jobs[1:]]
+        ahead = [each.partition("before it in line: ")[2].partition("\n")[0] for each in told]
+        assert ahead == ["", "1", "2"]  # the first of them, which is the next, is not in the line any more
+        texts = " ".join(told)
+        assert texts.count("the rate of its task 'rated', of which one job begins each 60 min") == 3
         assert texts.count("; it is the next, and due in 60 min") == 1
         free.set()
         await second.result(timeout=10)

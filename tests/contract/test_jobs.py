@@ -326,6 +326,21 @@ async def test_result_of_what_is_not_there_is_not_found(any_concert: Coordinator
             await other.result(timeout=SOON)
 
 
+@pytest.mark.parametrize(("result_ttl", "kept_for"), [(0, 60), (0.5, 60), (1, 1), (30, 30), (600, 600)])
+async def test_result_is_kept_as_long_as_it_says_also_if_somebody_waits(
+    any_concert: Coordinator, result_ttl: float, kept_for: float
+) -> None:
+    """Below a second for a minute, so that the waiter can read it."""
+    job = await any_concert.enqueue("t", result_ttl=result_ttl)
+    async with any_concert.consume("default") as jobs, in_background(_outcome(job)) as outcome:
+        await waiting(any_concert, job)
+        await (await anext(jobs)).ack()
+        with anyio.fail_after(SOON):
+            await outcome
+    left_ms = await raw(any_concert).pttl(job._keys.results([job.id])[0])
+    assert (kept_for - 0.9) * 1000 - 100 < left_ms <= kept_for * 1000 or (kept_for == 1 and left_ms == -2)
+
+
 async def test_result_that_is_not_kept_reaches_whoever_waits(any_concert: Coordinator) -> None:
     """For a minute it is kept for them; one that is not JSON is nobody's, and no failure."""
     for result, expected in ((7, 7), (object(), JobNotFound)):

@@ -257,6 +257,7 @@ async def test_stranger_sees_that_all_have_died(
     any_concert: Coordinator, group: Members, group_elsewhere: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a look of its own from time to time, because nobody renews any more."""
+    monkeypatch.setattr(watch_module, "_LOOK_AFTER", 0.05)
     monkeypatch.setattr(watch_module, "_LOOK_EVERY", 0.05)
     me = await group.join()
     watching = Watching(group_elsewhere.watch())
@@ -266,6 +267,35 @@ async def test_stranger_sees_that_all_have_died(
     await watching.stop()
     with pytest.raises(LeaseLost):
         await me.renew()
+
+
+async def test_stranger_looks_when_the_next_lease_ends(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Whatever its own ttl; and not before a live member has renewed."""
+    dead = await any_concert.members("brief", ttl=1.5).join()
+    watching = Watching(elsewhere.members("brief").watch())
+    await watching.saw(Joined(dead.id, None))
+    dead._state._renewal.remove(dead._state)
+    await eventually(lambda: Lost(dead.id) in watching.seen, timeout=4)
+    await watching.stop()
+    dead._state.is_released = True
+
+
+@pytest.mark.twice("members/look")
+async def test_look_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
+    """When the next lease ends; what has lapsed is dropped once."""
+    me, you = [await any_concert.members("g", ttl=ttl).join() for ttl in (20, 30)]
+    place = me._state.roster.place
+    command = command_of("members/look", place.keys, changes=place.changes)
+    for _ in range(2):
+        [left_ms] = await any_concert._ref.session.run(command)
+        assert 15_000 < left_ms <= 20_000
+    await raw(any_concert).zadd(place.keys.members, {me.id: 1})
+    left_ms, _ = await any_concert._ref.session.run(command)
+    assert 25_000 < left_ms <= 30_000
+    assert len(await any_concert._ref.session.run(command)) == 1
+    await you.release()
+    assert await any_concert._ref.session.run(command) == [-1]
+    me._state.is_released = True
 
 
 async def test_missed_change_is_a_gap_and_then_the_whole_group(group: Members, group_elsewhere: Members) -> None:

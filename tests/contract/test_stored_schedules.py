@@ -138,6 +138,24 @@ async def test_single_instant_comes_once(any_concert: Coordinator, report: Task[
     assert ready == [f"schedule:once@{at.isoformat().replace('+00:00', 'Z')}".encode()]
 
 
+async def test_single_instant_comes_again_after_its_schedule_was_deleted(
+    any_concert: Coordinator, report: Task[..., Any]
+) -> None:
+    """Although the result of its job is kept; each time that it is put anew."""
+    at = datetime.fromtimestamp(await now_ms(any_concert) / 1000 - 5, UTC).replace(microsecond=0)
+    keys = keys_of(any_concert, "once")
+    for number in range(1, 4):
+        for _ in range(2):  # the second changes nothing
+            await any_concert.schedules.put("once", report.call("x"), at=at)
+            await look_at_all(any_concert)
+            [job_id] = set(await raw(any_concert).lrange(keys.queue("reports").queue, 0, -1))
+            await raw(any_concert).delete(keys.bodies)  # the job has ended
+            await raw(any_concert).set(keys.results([job_id.decode()])[0], "succeeded null")
+        assert await raw(any_concert).llen(keys.queue("reports").queue) == number
+        assert (await status_of(any_concert, "once")).last_at == at.timestamp()
+        await any_concert.schedules.delete("once")
+
+
 async def test_paused_schedule_enqueues_nothing_and_misses_nothing(
     any_concert: Coordinator, report: Task[..., Any]
 ) -> None:

@@ -69,6 +69,7 @@ BOUNDED = {
     "elections/renew": "the lease of one who still leads counts from then",
     "idempotency/keep": "an answer is kept once more, if it lapsed by now",
     "locks/acquire": "free locks are held by nobody for one ttl",
+    "members/look": "it drops members that have lapsed by now, as anybody may",
     "members/list": "it drops members that have lapsed by now, as anybody may",
     "members/renew": "a membership that still holds counts from then",
     "mailboxes/unread": "it puts back what lapsed claims hold, as anybody may",

@@ -232,6 +232,8 @@ async def test_second_run_of_a_change_answers_the_same(concert: Coordinator) -> 
         more = {"request": request} if request else {}
         if name in {"put", "pause"}:
             more["changes"] = keys.schedule_changes
+        if name == "put":
+            more["result"] = keys.results(["schedule:s@"])[0]
         return await session.run(command_of(f"schedules/{name}", keys, **more, **named))
 
     put = {"id": "s", "rule": "r", "since_ms": "5", "definition": "{}"}

@@ -1,5 +1,6 @@
 """Where the client comes from: a URL, the user's own client, or a server started by the coordinator."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -14,6 +15,9 @@ from inconcert._redis.sentinel_source import SentinelSource
 from inconcert._rules.urls import ServerUrl, parse_url
 
 __all__ = ["ClientSource", "ClusterSource", "EmbeddedSource", "Source", "UrlSource", "embedded_source", "source_of"]
+
+
+_log = logging.getLogger("inconcert.redis")
 
 
 class Source(Protocol):
@@ -108,7 +112,7 @@ class UrlSource:
 
     async def close(self) -> None:
         if self._client is not None:
-            await self._client.aclose()
+            await _close(self._client)
             self._client = None
 
     def anew(self, *, is_forked: bool) -> "UrlSource":  # noqa: ARG002 - it is the same for both
@@ -179,7 +183,7 @@ class ClusterSource:
 
     async def close(self) -> None:
         if self._client is not None:
-            await self._client.aclose()
+            await _close(self._client)
             self._client = None
 
     def anew(self, *, is_forked: bool) -> "ClusterSource":  # noqa: ARG002 - it is the same for both
@@ -228,6 +232,13 @@ class EmbeddedSource:
         raise RuntimeError(
             "the embedded server belongs to the process of which this one is a fork; connect to its url here"
         )
+
+
+async def _close(client: Client) -> None:
+    try:
+        await client.aclose()
+    except RuntimeError as error:  # a command of the user's was on an event loop that is closed by now
+        _log.warning("the client of the driver: a connection could not be closed: %s", error)
 
 
 def _database(pool: redis.asyncio.ConnectionPool) -> int:

@@ -110,7 +110,7 @@ class Members(AsyncWith[MemberState, Member]):
             OutcomeUnknown: The server did not answer at the beginning.
 
         Cost: 2 round trips, 0 if this process watches or takes part already; 1 message for each change to all watchers
-            of the process; 1 round trip every 30 s.
+            of the process; 1 round trip when a lease would end, or every 30 s.
         """
         return watch(self._rosters.of(self._place), None)
 

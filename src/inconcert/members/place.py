@@ -7,7 +7,7 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules.payloads import JSON, decode
 
-__all__ = ["LIST", "MemberKeys", "Place", "count_members", "read_group", "values_of"]
+__all__ = ["LIST", "LOOK", "MemberKeys", "Place", "count_members", "read_group", "values_of"]
 
 
 class MemberKeys(NamedTuple):
@@ -23,6 +23,7 @@ class MemberKeys(NamedTuple):
 
 
 LIST = load("members/list").bind(MemberKeys)
+LOOK = load("members/look").bind(MemberKeys)
 _COUNT = load("members/count").bind(MemberKeys)
 
 

@@ -33,7 +33,7 @@ from inconcert.members.changes import (
     StartOver,
     Update,
 )
-from inconcert.members.place import LIST, Place, values_of
+from inconcert.members.place import LIST, LOOK, Place, values_of
 
 __all__ = ["Feed", "Roster", "Rosters"]
 
@@ -124,6 +124,13 @@ class Roster:
     async def read(self) -> None:
         """Read the whole group, together with all that want to."""
         await asyncio.shield(self._read())
+
+    async def look(self) -> float | None:
+        """Drop lapsed members; seconds until the next lease ends unless it is renewed, None if there is none."""
+        left_ms, *lost = await self.session.run(LOOK(self.place.keys, changes=self.place.changes))
+        for text in lost:
+            self.on_message(self.place.changes, text)
+        return None if left_ms < 0 else (left_ms + 1) / 1000
 
     def division(self, keys: frozenset[str]) -> Division:
         """These keys, to be divided among the members; one for all in this process that ask for the same."""

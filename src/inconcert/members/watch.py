@@ -15,9 +15,9 @@ __all__ = ["watch"]
 
 _log = logging.getLogger("inconcert.members")
 
-_LOOK_EVERY = (
-    30.0  # seconds between two looks of a watcher that has not joined: perhaps nobody else is there to see a lapse
-)
+# Of a watcher that has not joined: perhaps nobody else is there to see a lapse.
+_LOOK_AFTER = 1.0  # seconds without a change, after which it looks when the next lease ends
+_LOOK_EVERY = 30.0  # seconds between two looks while there is none
 
 
 async def watch(roster: Roster, member: MemberState | None) -> AsyncGenerator[MemberChange | Gap, None]:
@@ -46,10 +46,12 @@ async def watch(roster: Roster, member: MemberState | None) -> AsyncGenerator[Me
 
 async def _next_seen(roster: Roster, feed: Feed) -> News:
     """The next change, also if nobody is left to see a lapse."""
+    pause = _LOOK_AFTER
     while True:
-        with anyio.move_on_after(_LOOK_EVERY):
+        with anyio.move_on_after(pause):
             return await feed.next()
-        await retry_until_answered(_log, f"watching members {roster.place.name!r}", roster.read)
+        left = await retry_until_answered(_log, f"watching members {roster.place.name!r}", roster.look)
+        pause = _LOOK_EVERY if left is None else left
 
 
 def _all(roster: Roster) -> list[Joined]:

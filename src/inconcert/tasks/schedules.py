@@ -157,6 +157,7 @@ class Schedules:
         await session.run(
             PUT_SCHEDULE(
                 keys,
+                result=keys.results([schedule.only_job])[0],
                 id=id_,
                 rule=schedule.rule,
                 since_ms="" if schedule.begins_ms is None else schedule.begins_ms,

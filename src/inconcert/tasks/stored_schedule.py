@@ -121,6 +121,12 @@ class StoredSchedule:
     def __str__(self) -> str:
         return f"{self.id!r}, {self.timetable} of task {self.job.name!r}"
 
+    @property
+    def only_job(self) -> str:
+        """The id of the job of its one instant; if it has more, what their ids begin with."""
+        only = self.timetable
+        return id_prefix(self.id) + (instant_text(only.at_ms) if isinstance(only, Once) else "")
+
     def stored(self, key_ring: KeyRing) -> bytes:
         """The stored form, signed.
 

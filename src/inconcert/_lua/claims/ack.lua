@@ -37,7 +37,7 @@
 -- ARGV[3]    histories 'NUMBER ENQUEUED_MS MOST:TASK,' of each of the jobs that is to be in the history of its task, by its place
 --            among them, from 1
 -- ARGV[4..]  jobs      id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is
---            kept for ttl_ms, and at least for 60 s if somebody waits for it
+--            kept for ttl_ms; for 60 s if that is less than 1 s and somebody waits for it
 -- RETURNS    {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given, their steps and messages

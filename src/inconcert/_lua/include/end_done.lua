@@ -13,7 +13,7 @@
 -- @include record_end
 local function end_done(keys, inboxes, worker, jobs, first, results, queues, histories)
   local FIELDS = 5
-  local SHORTEST_TTL_MS = 60000  -- of a result for which somebody waits
+  local SHORTEST_TTL_MS, WAITERS_TTL_MS = 1000, 60000  -- a result that is kept for less is kept so long for those that wait
   local ENDED_WITH_DEPENDENTS = 2
 
   local given, done, ids, held, answer, counts, recorded = {}, {}, {}, 0, {}, {}, {}
@@ -84,7 +84,7 @@ local function end_done(keys, inboxes, worker, jobs, first, results, queues, his
     local id, result, ttl_ms, name = jobs[i], jobs[i + 2], tonumber(jobs[i + 3]), jobs[i + 4]
     local is_watched = some_are_watched and notify_watchers(keys.watchers, inboxes, id)
     if is_watched and ttl_ms < SHORTEST_TTL_MS then
-      ttl_ms = SHORTEST_TTL_MS
+      ttl_ms = WAITERS_TTL_MS
     end
     if ttl_ms > 0 and result ~= '' then
       redis.call('SET', results[n], result, 'PX', ttl_ms)

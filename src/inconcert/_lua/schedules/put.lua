@@ -6,6 +6,7 @@
 -- KEYS[4]  paused_schedules  set   ids
 -- KEYS[5]  recent            hash  request -> its answer, 120 s
 -- KEYS[6]  older             hash  earlier entries of the same; at most 120 s
+-- KEYS[7]  result            string  of the job of its one instant, if it has one: a schedule that is put anew runs it again
 -- ARGV[1]  id          string
 -- ARGV[2]  rule        string without spaces; while it stays the same, no instant is missed or comes again
 -- ARGV[3]  since_ms    after which a new rule counts; or '' for now
@@ -20,7 +21,7 @@
 -- @include remember
 -- @include publish
 local schedules, definitions, looks, paused_schedules = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local recent, older = KEYS[5], KEYS[6]
+local recent, older, result = KEYS[5], KEYS[6], KEYS[7]
 local id, rule, since_ms, definition, request, changes = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local answer = recall(recent, older, request)
 if answer then
@@ -33,6 +34,9 @@ if former ~= rule then
 end
 publish(changes, id)  -- first: a user's rights may refuse it
 remember(recent, older, request, answer)
+if answer == 1 then
+  redis.call('DEL', result)
+end
 redis.call('HSET', schedules, id, since .. ' ' .. (last or '0') .. ' ' .. rule)
 redis.call('HSET', definitions, id, definition)
 if redis.call('SISMEMBER', paused_schedules, id) == 0 then

@@ -26,6 +26,9 @@ for line in string.gmatch(limits, ':(%x+)') do
   local is_next = next_id == id and tonumber(next_ms) == tonumber(due_ms)
   if is_next or redis.call('ZSCORE', held_back, entry) then
     local ahead = is_next and 0 or redis.call('ZLEXCOUNT', held_back, '[' .. line .. ' ', '(' .. entry)
+    if next_ms and not is_next and tonumber(redis.call('ZSCORE', delayed, next_id) or nil) == tonumber(next_ms) then
+      ahead = ahead + 1  -- the next of a rate has left the line
+    end
     local turn = redis.call('HGET', places, '@' .. line) or ''
     local answer = {limits, line, ahead, tonumber(in_use) or 0, tonumber(most or interval_us) or 0, turn}
     local running = {unpack(ARGV, 2)}
