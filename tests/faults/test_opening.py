@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+import redis.exceptions
 
 from inconcert import Coordinator, Unavailable
 from inconcert._redis import greeting as greeting_module
@@ -47,6 +48,16 @@ async def test_refusal_is_not_taken_for_a_server_that_is_away(
     assert reason in str(caught.value)
     assert "could not be reached" not in str(caught.value)
     assert "word@127" not in str(caught.value)
+
+
+async def test_server_that_is_missing_is_told_of_without_the_lines_of_the_driver() -> None:
+    """The cause is the driver's error, in one line; an error of the user's own code would be shown in full."""
+    with pytest.raises(Unavailable, match="could not be reached") as caught:
+        async with Coordinator(f"redis://127.0.0.1:{free_port()}/0"):
+            pass
+    cause = caught.value.__cause__
+    assert isinstance(cause, redis.exceptions.ConnectionError)
+    assert (cause.__traceback__, cause.__cause__, cause.__context__) == (None, None, None)
 
 
 async def test_replica_is_refused(own_server: RealServer) -> None:

@@ -1,5 +1,6 @@
 """Why a connection could not be made, in words that show what to change."""
 
+import asyncio
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import redis.exceptions
 
 from inconcert.errors import Unavailable
 
-__all__ = ["cannot_connect"]
+__all__ = ["cannot_connect", "in_brief"]
 
 Connection = redis.asyncio.connection.AbstractConnection | redis.connection.AbstractConnection
 
@@ -81,3 +82,12 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+def in_brief(error: Exception) -> Exception:
+    """The same error; if it is one of the network, without the lines of the driver that it came through."""
+    causes = list(_causes(error))
+    if all(isinstance(each, OSError | redis.exceptions.RedisError | asyncio.CancelledError) for each in causes):
+        error.__cause__ = error.__context__ = None
+        error.__traceback__ = None
+    return error

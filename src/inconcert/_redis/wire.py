@@ -21,7 +21,7 @@ import redis.asyncio.connection
 import redis.exceptions
 
 from inconcert._redis.driver import forget_credentials, has_input, on_new_credentials
-from inconcert._redis.failures import cannot_connect
+from inconcert._redis.failures import cannot_connect, in_brief
 from inconcert._redis.own_sockets import own_sockets
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.roles import check_role
@@ -117,7 +117,7 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
         with anyio.CancelScope(shield=True):
             await _give_back(connection, pool)
         if isinstance(error, Exception):
-            raise cannot_connect(error, connection, timeout=timeout) from error
+            raise cannot_connect(error, connection, timeout=timeout) from in_brief(error)
         raise
 
 
