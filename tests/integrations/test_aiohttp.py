@@ -525,6 +525,34 @@ async def test_socket_marks_as_read_what_its_client_has_seen(
             assert socket.close_code == 1009
 
 
+async def test_socket_whose_client_has_gone_is_no_error(
+    shop: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before it was accepted."""
+    requests: list[web.Request] = []
+
+    @shop.at("/late")
+    async def late(request: web.Request) -> web.StreamResponse:
+        requests.append(request)
+        await shop.may_end.wait()
+        try:
+            return await chat_socket(request, shop.concert, "bob")
+        finally:
+            shop.log.append("ended")
+
+    lines = ["GET /late HTTP/1.1", "Host: shop", "Upgrade: websocket", "Connection: Upgrade"]
+    lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""]
+    async with served(shop.app, tmp_path / "socket"):
+        _, writer = await asyncio.open_unix_connection(str(tmp_path / "socket"))
+        writer.write("\r\n".join(lines).encode())
+        await eventually(lambda: requests)
+        writer.transport.abort()
+        await eventually(lambda: requests[0].transport is None)
+        shop.may_end.set()
+        await eventually(lambda: shop.log[-1] == "ended")
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def test_streams_end_when_the_application_is_shut_down(
     chatting: Shop, concert: Coordinator, tmp_path: Path
 ) -> None:

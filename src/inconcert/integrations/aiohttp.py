@@ -259,7 +259,10 @@ async def chat_socket(request: web.Request, concert: Coordinator, user: str) -> 
         user: Whose chats; the handler decides who may ask for them.
     """
     socket = web.WebSocketResponse(heartbeat=_HEARTBEAT, max_msg_size=_LARGEST_FRAME)
-    await socket.prepare(request)
+    try:
+        await socket.prepare(request)
+    except ConnectionError:
+        raise _HungUp from None
     tasks = [
         asyncio.create_task(_send_batches(socket, concert, user, _stopping(request))),
         asyncio.create_task(_mark_seen(socket, concert, user)),
