@@ -19,6 +19,7 @@ from inconcert import (
     Retry,
     StepChanged,
     StepRefused,
+    UnreadablePayload,
     current_job,
     durable,
 )
@@ -95,8 +96,8 @@ DOOMS: list[tuple[Doom, type[Exception]]] = [
     (unkept, InvalidPayload),
     (moved_items, StepChanged),
     (bad_key, InvalidPayload),
-    (misread, InvalidPayload),
-    (forged, InvalidPayload),
+    (misread, UnreadablePayload),
+    (forged, UnreadablePayload),
 ]
 
 
