@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.consumer import Guarantee
@@ -18,6 +18,7 @@ from inconcert._redis.keys import Keyspace
 from inconcert._redis.sources import ClientSource, Source, embedded_source, source_of
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
+from inconcert._rules.names import check_namespace
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
 from inconcert.barrier import BARRIER_TTL, Barrier
@@ -135,10 +136,11 @@ class Coordinator(TaskCoordinator):
         label: str | None = None,
         report: bool | Redact = True,
     ) -> None:
+        check_namespace(namespace)
         self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
         self._timeout = durations.call_timeout("a coordinator", timeout)
         self._layout = Layout(partitions, chat_groups).checked()
-        self._source = source_of(url) if isinstance(url, str) else url
+        self._source = cast("Source", url) if hasattr(url, "anew") else source_of(url)
         self._stand_in: StandIn | None = None
         self._conditions = Conditions.checked(failover_guard, replicas, is_cluster=self._source.is_cluster)
         keys = Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)

@@ -198,9 +198,13 @@ class LeaseState(ABC):
             self._body.stop()
 
     def give_up(self) -> None:
-        """Release it, and lose it: the coordinator is closing."""
-        self.lose()
-        self._start_release()
+        """Release it: the coordinator is closing. Its body is stopped, and whoever waits for its loss hears of it."""
+        if self._body is None and self._lost is None:
+            _log.info("lease on %s, still held at close: released", self, extra=self.fields())
+            self._release_at_close()
+        else:
+            self.lose()
+            self._start_release()
 
     def release_nowait(self) -> None:
         """Release it without waiting for the reply: its caller has gone, or has lost it."""
@@ -252,6 +256,10 @@ class LeaseState(ABC):
     @abstractmethod
     def _send_renewal(self) -> Awaitable[object]:
         """Request a full ttl from now; `renewed` or `renewal_failed` is called with the outcome, awaited or not."""
+
+    def _release_at_close(self) -> None:
+        """Release what was held when its coordinator closed; nobody has lost it."""
+        self._start_release()
 
     @abstractmethod
     def _start_release(self) -> asyncio.Future[Any]:

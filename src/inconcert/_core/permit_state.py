@@ -181,6 +181,13 @@ class PermitState(LeaseState):
             self._tell_end()
         return call
 
+    def _release_at_close(self) -> None:
+        self._is_lost = True  # for the next holder: what this one began may be half done
+        try:
+            super()._release_at_close()
+        finally:
+            self._is_lost = False
+
     def _tell_end(self) -> None:
         """Tell observers, once, that it was released or lost."""
         held, self._acquired_at = time.monotonic() - self._acquired_at, 0.0

@@ -82,7 +82,10 @@ def parse_url(url: str) -> ServerUrl:
             be checked.  The message never contains the URL's secrets.
     """
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"the URL of a server must be a string such as redis://host:6379/0, and this is {type(url)!r}")
+        raise TypeError(
+            f"the URL of a server must be a string such as redis://host:6379/0, and this is {type(url).__name__}; "
+            "is the environment variable set that it comes from?"
+        )
     scheme, slashes, rest = url.partition("://")
     base, plus, topology = scheme.partition("+")
     if not slashes or base not in _SCHEMES or (plus and (base == "unix" or topology not in ("sentinel", "cluster"))):

@@ -27,7 +27,7 @@ def release(
     """Release a lock, semaphore, rwlock or leadership by force; its holders are stopped, as by a lost lease."""
     kind, colon, name = thing.partition(":")
     if not colon or not name:
-        refuse(f"{thing!r} is not KIND:NAME; write such as lock:{thing}")
+        refuse(f"{thing!r} is not KIND:NAME; write such as {kind if colon and kind else 'lock'}:{name or 'item:42'}")
 
     async def act(concert: Coordinator) -> int:
         try:

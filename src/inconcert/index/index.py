@@ -226,6 +226,8 @@ class Index:
 
         Cost: 1 round trip. Of more than 1,000 such words, the first 1,000 by the alphabet are looked at.
         """
+        if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+            raise TypeError(f"prefix is {prefix!r}; give a string")
         start = fold(prefix[:_LONGEST_WORD]).encode(errors="ignore").decode()  # no word has lone surrogates
         if not start:
             raise ValueError(f"prefix is {prefix!r}; give at least one character")

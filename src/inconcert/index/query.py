@@ -52,6 +52,8 @@ def parse(text: str, reader: Reader) -> Query:
         ValueError: A quotation mark is left open, a `*` is not after one word, there are more than 50 words or 10,000
             characters, or nothing to search for.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+        raise TypeError(f"a query must be a string, and {text!r} is not; write such as 'redis lock*'")
     if len(text) > _LONGEST:
         raise ValueError(f"the query has {len(text):,} characters; give at most {_LONGEST:,}")
     if text.count('"') % 2:

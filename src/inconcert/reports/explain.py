@@ -28,6 +28,8 @@ _MOST = 20  # holders that are told of
 
 async def explain(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, thing: str, *, timeout: float) -> Explanation:
     """Explain it; see `Coordinator.explain`."""
+    if not isinstance(thing, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+        raise TypeError(f"{thing!r} is not a string KIND:NAME; write such as 'lock:item:42'")
     kind, colon, name = thing.partition(":")
     if not colon or kind not in _KINDS:
         raise ValueError(f"{thing!r} is not KIND:NAME with a kind of {', '.join(_KINDS)}; write such as lock:item:42")
