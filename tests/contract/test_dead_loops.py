@@ -73,6 +73,7 @@ async def test_client_of_the_driver_is_refused_on_another_loop(concert: Coordina
     await concert.redis.ping()
 
 
+@pytest.mark.filterwarnings("ignore")
 async def test_closing_does_not_mask_what_the_body_did(server: RealServer, caplog: pytest.LogCaptureFixture) -> None:
     """A client that was kept, and used on another loop: its connection cannot be closed, which the log says."""
 
