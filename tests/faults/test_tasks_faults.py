@@ -762,7 +762,15 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             jobs._opened._partitions[0].worker.start_renewal()
             await until(concert, lambda ledger: ledger.workers)
             session = concert._ref.session
-            heartbeat = HEARTBEAT(keys_of(concert), worker=worker, ttl_ms=10_000, is_new=0, skip=0, about="")
+            heartbeat = HEARTBEAT(
+                keys_of(concert),
+                claimed=keys_of(concert).claimed(worker),
+                worker=worker,
+                ttl_ms=10_000,
+                is_new=0,
+                skip=0,
+                about="",
+            )
             assert (await session.run(heartbeat))[0] == 1
             assert await client.zscore(keys_of(concert).workers, worker) >= ended
             assert [job.is_over for job in claimed] == [True] * 4 + [False] * 2

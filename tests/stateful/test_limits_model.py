@@ -355,7 +355,11 @@ class LimitsModel(RuleBasedStateMachine):
 
     def open(self, worker: str) -> None:
         self.held[worker] = {}
-        self.run(HEARTBEAT(self.keys, worker=worker, ttl_ms=HOUR, is_new=1, skip=0, about=""))
+        self.run(
+            HEARTBEAT(
+                self.keys, claimed=self.keys.claimed(worker), worker=worker, ttl_ms=HOUR, is_new=1, skip=0, about=""
+            )
+        )
 
     def draw(self, task: str, key: int, expires: float | None = None) -> tuple[str, str]:
         job = f"job{len(self.limits) + 1}"

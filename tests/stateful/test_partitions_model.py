@@ -69,7 +69,11 @@ class PartitionsModel(RuleBasedStateMachine):
         self.messages: list[Message] = []  # on their way, perhaps for a long time
         self.delivered: list[tuple[Message, str]] = []  # and as what they are to be noted
         for keys in self.jobs.partitions:
-            self.run(HEARTBEAT(keys, worker="session.w", ttl_ms=HOUR, is_new=1, skip=0, about=""))
+            self.run(
+                HEARTBEAT(
+                    keys, claimed=keys.claimed("session.w"), worker="session.w", ttl_ms=HOUR, is_new=1, skip=0, about=""
+                )
+            )
 
     def teardown(self) -> None:
         self.everything_is_passed_on()

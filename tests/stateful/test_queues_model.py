@@ -192,7 +192,20 @@ class QueueModel(RuleBasedStateMachine):
     def begin(self) -> None:
         worker = Worker(f"session.{len(self.workers)}")
         self.workers.append(worker)
-        assert self.run(HEARTBEAT(self.keys, worker=worker.name, ttl_ms=HOUR, is_new=1, skip=0, about=""))[0] == 1
+        assert (
+            self.run(
+                HEARTBEAT(
+                    self.keys,
+                    claimed=self.keys.claimed(worker.name),
+                    worker=worker.name,
+                    ttl_ms=HOUR,
+                    is_new=1,
+                    skip=0,
+                    about="",
+                )
+            )[0]
+            == 1
+        )
 
     def is_suspect(self, item: str) -> bool:
         return self.crashes.get(item, 0) >= 2
@@ -350,7 +363,7 @@ class QueueModel(RuleBasedStateMachine):
         else:
             command = REPLAY(keys, keys.only, queue_name="", request=request, jobs=[item, "", ""])
         for _ in range(2):
-            assert self.run(command) == 1
+            assert self.run(command) == ([1, 0] if is_dropped else 1)
         if is_dropped:
             self.end(item)
         else:

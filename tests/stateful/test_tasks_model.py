@@ -381,8 +381,16 @@ class TasksModel(RuleBasedStateMachine):
         assert self.heartbeat(worker, is_new=True)
 
     def heartbeat(self, worker: Worker, *, is_new: bool = False) -> bool:
-        command = HEARTBEAT(self.keys, worker=worker.name, ttl_ms=HOUR, is_new=int(is_new), skip=0, about="{}")
-        alive, _, _, _, *dead = self.run(command)
+        command = HEARTBEAT(
+            self.keys,
+            claimed=self.keys.claimed(worker.name),
+            worker=worker.name,
+            ttl_ms=HOUR,
+            is_new=int(is_new),
+            skip=0,
+            about="{}",
+        )
+        alive, _, _, _, _, *dead = self.run(command)
         assert set(dead) <= {other.name.encode() for other in self.workers if not other.is_alive}
         return bool(alive)
 
@@ -596,7 +604,7 @@ class TasksModel(RuleBasedStateMachine):
         job = sorted(self.dead)[pick % len(self.dead)]
         command = PURGE(self.keys, age_ms=0, keep=0, request=self.new_request(), ids=[job])
         for _ in range(2):
-            assert self.run(command) == 1
+            assert self.run(command) == [1, 0]
         del self.dead[job]
         self.failures.pop(job, None)
         self.crashes.pop(job, None)
