@@ -94,6 +94,7 @@ BOUNDED = {
     "tasks/sweep_groups": "it forgets groups that ended a day ago by now, as anybody may",
     "tasks/sweep_names": "it drops names that nobody has by now, as anybody may",
     "tasks/watch": "an address of nobody, for three minutes",
+    "tasks/note_unknown": "a job that ran meanwhile is noted as not to be run, for a day longer than the grace",
 }
 
 
@@ -556,7 +557,7 @@ async def _job_that_ran_after_another_does_not_run_again(scene: Scene) -> AsyncG
 @late("tasks/cancel")
 async def _replayed_job_is_not_cancelled(scene: Scene) -> AsyncGenerator[None, None]:
     job = await scene.concert.enqueue("no.such", [])
-    await scene.concert.run_worker("default", burst=True)
+    await scene.concert.run_worker("default", burst=True, unknown_task_grace=0)
     async with scene.sent("tasks/cancel"):
         assert await job.cancel()
     await scene.concert.tasks.replay(job.id)
@@ -1022,13 +1023,41 @@ async def _permits_are_given_back_once(scene: Scene) -> AsyncGenerator[None, Non
     keys = scene.concert.rate_limiter("l", 1, 1.0)._keys
     run, new_address = scene.session.run, scene.session.new_address
     first, second, third = new_address(), new_address(), new_address()
-    terms = {"cost_us": 1_000_000, "burst_us": 5_000_000, "inboxes": scene.session.inboxes("")}
+    terms = {
+        "cost_us": 1_000_000,
+        "burst_us": 5_000_000,
+        "interval_us": 1_000_000,
+        "inboxes": scene.session.inboxes(""),
+    }
     take = partial(command_of, "rate_limits/take", keys, longest_us=0, ticket=0, **terms)
     for request in (first, second):
         await run(take(request=request))
     async with scene.sent("rate_limits/refund"):
         assert await run(command_of("rate_limits/refund", keys, request=second, **terms)) == 1
     await run(take(request=third))
+    yield
+
+
+@late("rate_limits/reset")
+async def _permits_taken_after_a_reset_stay_taken(scene: Scene) -> AsyncGenerator[None, None]:
+    limiter = scene.concert.rate_limiter("l", 1, 60.0)
+    assert await limiter.try_acquire()
+    async with scene.sent("rate_limits/reset"):
+        await limiter.reset()
+    assert await limiter.try_acquire()
+    yield
+    assert not await limiter.try_acquire()
+
+
+@late("tasks/store_anew")
+async def _job_by_name_that_has_run_does_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", limit=Limit(1), result_ttl=0)
+    async def run() -> None: ...
+
+    async with Coordinator.from_client(scene.concert.redis, namespace=scene.concert._ref.keys.namespace) as other:
+        await other.enqueue("run")
+    async with scene.sent("tasks/store_anew"):
+        await scene.concert.run_worker("default", burst=True)
     yield
 
 

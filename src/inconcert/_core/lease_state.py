@@ -198,7 +198,7 @@ class LeaseState(ABC):
             self._body.stop()
 
     def give_up(self) -> None:
-        """Release it: the coordinator is closing. Its body is stopped, and whoever waits for its loss hears of it."""
+        """Release it: the coordinator is closing. Its body is stopped, and what waits for its loss returns."""
         if self._body is None and self._lost is None:
             _log.info("lease on %s, still held at close: released", self, extra=self.fields())
             self._release_at_close()

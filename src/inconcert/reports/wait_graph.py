@@ -47,7 +47,7 @@ class _Graph:
 
     Its nodes are those that wait, and what many of them wait for in common: that no holder of a thing is blocked any
     more, or none that writes; that one of all its holders is not; that nobody in the front part of a line is.  Each
-    counts on how many nodes it still rests, and goes on when that is none.
+    counts on how many nodes it still rests, and goes on when it rests on none.
     """
 
     def __init__(self, processes: tuple[ProcessReport, ...], *, is_complete: bool) -> None:
