@@ -10,8 +10,7 @@ import anyio
 from inconcert._core.acquirable import Acquirable
 from inconcert._core.caller import note
 from inconcert._core.lease import Lease
-from inconcert._core.line import ReleaseCall
-from inconcert._core.permit_state import Grant, PermitKeys, PermitState
+from inconcert._core.permit_state import Grant, PermitKeys, PermitState, give_back
 from inconcert._core.renewal import local_deadline
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
@@ -28,7 +27,6 @@ from inconcert.lock import DEFAULT_TTL, Lock
 __all__ = ["Leases", "Locks"]
 
 _ACQUIRE = load("locks/acquire").bind()
-_RELEASE = load("permits/release").bind(PermitKeys)
 
 _MOST = 100  # locks at once: one script acquires them all, and the server does nothing else meanwhile
 
@@ -220,12 +218,13 @@ class _Attempt(Call, InboxReceiver):
         ttl: Life of each lease, in seconds.
     """
 
-    __slots__ = ("_address", "_is_withdrawn", "_locks", "_session")
+    __slots__ = ("_address", "_is_withdrawn", "_locks", "_session", "_ttl")
 
     def __init__(self, session: Session, locks: Mapping[str, PermitKeys], ttl: float) -> None:
         super().__init__(_ACQUIRE(locks=chain(*locks.values()), ttl_ms=milliseconds(ttl), holders=locks))
         self._session = session
         self._locks = locks
+        self._ttl = ttl
         self._address = next(iter(locks))
         self._is_withdrawn = False
 
@@ -245,8 +244,7 @@ class _Attempt(Call, InboxReceiver):
         if self.sends and not self._is_withdrawn and not session.channel.is_closed:
             self._is_withdrawn = True
             for holder, keys in self._locks.items():
-                command = _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), place="", ended="unused")
-                session.channel.submit(ReleaseCall(session.lines, command))
+                give_back(session, keys, holder, life=0.0 if self.was_refused else self._ttl)
 
     def leave(self) -> None:
         """Stop waiting."""

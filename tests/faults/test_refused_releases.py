@@ -1,6 +1,8 @@
 """A server that refuses a release for a moment, as one does whose replica is away: nothing stays held by nobody."""
 
+import asyncio
 import gc
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 import redis.asyncio
 
 from inconcert import Coordinator, LeaseLost, NotClaimed, NotHeld, QuorumLock, QuorumNotReached, Unavailable
+from inconcert._redis.call import Call
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer
 
@@ -104,6 +107,67 @@ async def test_lease_of_a_body_is_released_soon_after_a_refusal(
     refuse(own_server, writes=False)
     async with make[kind](other):
         pass
+
+
+async def cancelled_once_granted(
+    concert: Coordinator, server: RealServer, monkeypatch: pytest.MonkeyPatch, acquire: Acquire
+) -> None:
+    """Acquire, and be cancelled while the grant is on its way here; then the server refuses to take it back."""
+    await (await acquire(concert)).release()  # the server knows the scripts now
+    channel = concert._ref.session.channel
+    submit, asked = channel.submit, list[Call]()
+
+    def watched(call: Call) -> None:
+        if call.command.script.name.endswith(("/acquire", "/join")):
+            asked.append(call)
+        submit(call)
+
+    monkeypatch.setattr(channel, "submit", watched)
+    task = asyncio.ensure_future(acquire(concert))
+    while not (asked and asked[0].sends):
+        await asyncio.sleep(0)
+    deadline = time.monotonic() + SOON
+    while not server.command("EXISTS", asked[0].key):  # the loop is blocked, and does not read the grant
+        assert time.monotonic() < deadline
+    refuse(server, writes=True)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    await eventually(lambda: concert._ref.session.renewal.is_needed)
+    refuse(server, writes=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_grant_to_a_caller_that_has_gone_is_given_back_after_a_refusal(
+    concert: Coordinator, own_server: RealServer, other: Coordinator, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Nobody has it; the next one does not wait until it would lapse, and nothing is repeated any more."""
+    await cancelled_once_granted(concert, own_server, monkeypatch, KINDS[kind])
+    if kind == "members":
+        members = other.members("a")
+
+        async def is_alone() -> bool:
+            return await members.list() == {}
+
+        await eventually(is_alone, timeout=SOON)
+    else:
+        with anyio.fail_after(SOON):
+            await (await KINDS[kind](other)).release()
+    await eventually(lambda: not concert._ref.session.renewal.is_needed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_request_that_was_refused_is_not_given_back_again_and_again(
+    concert: Coordinator, own_server: RealServer, kind: str
+) -> None:
+    """It was granted nothing."""
+    await (await KINDS[kind](concert)).release()  # the server knows the scripts now
+    refuse(own_server, writes=True)
+    with pytest.raises(Unavailable, match="NOREPLICAS"):
+        await KINDS[kind](concert)
+    await concert._ref.session.check()  # after the reply to what was sent before
+    assert not concert._ref.session.renewal.is_needed
 
 
 async def test_release_that_stays_refused_is_a_loss_in_the_end(concert: Coordinator, own_server: RealServer) -> None:

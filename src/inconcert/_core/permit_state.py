@@ -10,13 +10,15 @@ from inconcert._core.caller import Noted
 from inconcert._core.lease_state import LeaseState
 from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session, on_unclaimed
+from inconcert._core.unconfirmed import Withdrawal
 from inconcert._redis.call import Call
+from inconcert._redis.keys import subject
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, LeaseLost, OutcomeUnknown, Unavailable
 
-__all__ = ["Grant", "PermitKeys", "PermitState", "RenewCall", "permits_of"]
+__all__ = ["Grant", "PermitKeys", "PermitState", "RenewCall", "give_back", "permits_of"]
 
 _MANY = re.compile(r"x(\d{1,6})")  # at the end of a holder's name
 
@@ -44,6 +46,28 @@ class Grant:
     place: str = ""  # its place in line, if it had one: a late request is removed from there along with the holder
     previous_lost: bool = False  # whether a holder before had lost its lease
     is_short: bool = False  # it was handed over, and must be extended at once to its ttl
+
+
+def give_back(session: Session, keys: PermitKeys, holder: str, *, life: float, place: str = "") -> None:
+    """Release what was granted to a holder that has gone, or may have been, and leave the line.
+
+    Args:
+        session: The open session.
+        keys: The keys of the permits.
+        holder: Its name.
+        life: How long the server may keep the grant from now on, in seconds; 0 if it refused to grant anything.
+        place: The holder's place in line; empty if it never had one.
+    """
+
+    def send() -> Call:
+        inboxes = session.inboxes(keys.holders)
+        command = _RELEASE(keys, holder=holder, inboxes=inboxes, place=place, ended="unused")
+        call = ReleaseCall(session.lines, command)
+        session.channel.submit(call)
+        return call
+
+    kind, name = subject([keys.holders])
+    Withdrawal(kind, name or "", holder, life=life, send=send, renewal=session.renewal)
 
 
 def permits_of(holder: str) -> int:

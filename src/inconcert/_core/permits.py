@@ -18,8 +18,7 @@ from typing import NamedTuple, TypeVar
 from inconcert._core.acquirable import Acquirable
 from inconcert._core.caller import note
 from inconcert._core.lease import Lease
-from inconcert._core.line import ReleaseCall
-from inconcert._core.permit_state import Grant, PermitKeys, PermitState
+from inconcert._core.permit_state import Grant, PermitKeys, PermitState, give_back
 from inconcert._core.place import JOIN, NO_WAIT, Place
 from inconcert._core.renewal import local_deadline
 from inconcert._core.session import Session, SessionRef
@@ -33,7 +32,6 @@ from inconcert.errors import InconcertError
 __all__ = ["Permits", "Standing"]
 
 _ACQUIRE = load("permits/acquire").bind(PermitKeys)
-_RELEASE = load("permits/release").bind(PermitKeys)
 _INSPECT = load("permits/inspect").bind(PermitKeys)
 
 _HANDOFF = 2.0  # seconds; life of a lease that is handed to a process that may stand still, until it is extended
@@ -205,10 +203,11 @@ class _Attempt(Place):
 
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:
-        if session.channel.is_closed or session.renewal.keeps(address):  # held: its acquirer heard of it in another way
+        if session.channel.is_closed or session.renewal.keeps(address):  # its acquirer has it, or it is given back
             return
-        _, _, _, _, terms, key = rest.split(" ", 5)
-        _release(session, Keyspace.beside(PermitKeys, key), address, f"{terms} {address}")
+        _, _, _, lease_ms, terms, key = rest.split(" ", 5)
+        keys = Keyspace.beside(PermitKeys, key)
+        give_back(session, keys, address, life=int(lease_ms) / 1000, place=f"{terms} {address}")
 
     def on_message(self, rest: str) -> None:
         if self.done():
@@ -264,14 +263,10 @@ class _Attempt(Place):
             self._session.lines.recheck_all(self.key, self._asked_at)
 
     def _give_back(self) -> None:
-        _release(self._session, self._keys, self.address, self._place())
+        life = 0.0 if self.was_refused else self._terms.ttl
+        give_back(self._session, self._keys, self.address, life=life, place=self._place())
 
     def _place(self) -> str:
         """Its entry in the line."""
         terms = self._terms
         return f"{terms.limit}:{terms.handoff_ms}:{terms.ttl_ms} {self.address}"
-
-
-def _release(session: Session, keys: PermitKeys, holder: str, place: str) -> None:
-    command = _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), place=place, ended="unused")
-    session.channel.submit(ReleaseCall(session.lines, command))

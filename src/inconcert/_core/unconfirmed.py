@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from inconcert._core.renewal import Renewal, next_try
-from inconcert.errors import InconcertError, NotConnected, Unavailable
+from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
-__all__ = ["Unconfirmed"]
+__all__ = ["Unconfirmed", "Withdrawal"]
 
 
 class Unconfirmed:
@@ -101,3 +101,40 @@ class Unconfirmed:
         if not call.cancelled() and call.exception() is None:
             # What it released before its reply was lost, it does not find again.
             self._outcome = bool(call.result()) or (self._may_have_run and time.monotonic() < self.deadline)
+
+
+class Withdrawal(Unconfirmed):
+    """The release of what has reached no caller: it is sent now, and again while the server refuses it.
+
+    Args:
+        kind: What was asked for, such as `lock`.
+        name: Which one.
+        holder: Who may hold it.
+        life: How long the server may keep it from now on, in seconds; 0 to send it once.
+        send: Sends the release.
+        renewal: Sends it again.
+    """
+
+    __slots__ = ("_renewal",)
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        holder: str,
+        *,
+        life: float,
+        send: Callable[[], asyncio.Future[Any]],
+        renewal: Renewal,
+    ) -> None:
+        super().__init__(kind, name, holder, deadline=time.monotonic() + life, ttl=life, send=send)
+        self._renewal = renewal
+        self.start_renewal()
+
+    def _ended(self, call: asyncio.Future[Any]) -> None:
+        super()._ended(call)
+        error = None if call.cancelled() else call.exception()
+        if isinstance(error, Unavailable | OutcomeUnknown) and time.monotonic() < self.deadline:
+            self.failed(error, self._renewal)
+        else:
+            self._renewal.remove(self)

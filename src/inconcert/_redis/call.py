@@ -5,7 +5,7 @@ import asyncio
 from inconcert._redis.operations import Operation
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
-from inconcert.errors import InconcertError
+from inconcert.errors import InconcertError, Unavailable
 
 __all__ = ["Call"]
 
@@ -41,6 +41,11 @@ class Call(asyncio.Future[Reply]):
     def is_wanted(self) -> bool:
         """Whether there is still a reason to send it."""
         return self.must_run or not self.done()
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether it failed because the server did not run it."""
+        return self.done() and not self.cancelled() and isinstance(self.exception(), Unavailable)
 
     @property
     def key(self) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -9,6 +10,7 @@ from inconcert._core.caller import Noted
 from inconcert._core.lease_state import LeaseState
 from inconcert._core.permit_state import RenewCall
 from inconcert._core.renewal import local_deadline
+from inconcert._core.unconfirmed import Withdrawal
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -108,7 +110,9 @@ class MemberState(LeaseState):
             state = cls(roster, user, holder, joining, asked_at)
         except BaseException:
             if call.sends and not session.channel.is_closed:
-                session.channel.submit(_leave(roster, holder))
+                life = 0.0 if call.was_refused else joining.ttl
+                send = partial(_leave, roster, holder)
+                Withdrawal(KIND, place.name, holder, life=life, send=send, renewal=session.renewal)
             roster.leave(user)
             raise
         try:
@@ -180,7 +184,6 @@ class MemberState(LeaseState):
         was_released, self.is_released = self.is_released, True
         self._renewal.remove(self)
         call = _leave(self.roster, self.holder, self)
-        self.roster.session.channel.submit(call)
         if not was_released:
             if not self._is_lost:
                 self._tell_end()
@@ -253,4 +256,6 @@ class _Leave(Call):
 
 def _leave(roster: Roster, holder: str, member: MemberState | None = None) -> Call:
     place = roster.place
-    return _Leave(member, _LEAVE(place.keys, member=holder, changes=place.changes))
+    call = _Leave(member, _LEAVE(place.keys, member=holder, changes=place.changes))
+    roster.session.channel.submit(call)
+    return call
