@@ -5,23 +5,40 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
 import pytest
+from redis.asyncio.sentinel import Sentinel
 
 import inconcert
-from inconcert import Coordinator, WorkerHealth, current_job, durable
+from inconcert import Coordinator, Delivery, Queue, WorkerHealth, current_job, durable
+from inconcert._claims.ends import Ack
+from inconcert._claims.watchdog import Watchdog
+from inconcert._claims.worker_lease import WorkerLease
+from inconcert._cluster.cluster import Cluster
 from inconcert._core.observer import Observer
 from inconcert._redis import background
+from inconcert._redis import channel as channel_module
+from inconcert._redis.call import Call
+from inconcert._redis.master_watch import MasterWatch
+from inconcert._redis.replicas import Replicas
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Command
 from inconcert.coordinator import session_ref_of
 from inconcert.reports import detector
+from inconcert.tasks import enqueue
+from inconcert.tasks.sweeper import Asker
 from inconcert.tasks.worker import Worker
+from tests.faults.test_channel import ECHO, FAIL, KEY, echo
 from tests.support.eventually import eventually
+from tests.support.inner import channel_of
 from tests.support.raising import Injected, Unexpected, in_files, raising
+from tests.support.servers import RealServer
 
 PACKAGE = Path(inconcert.__file__).parent
 PLACES = 3  # of the worker
@@ -172,6 +189,173 @@ async def test_unexpected_error_anywhere_in_the_end_of_a_job_leaves_it_with_an_e
             await job.result(timeout=5.0)
 
     assert len(where) > 40 / every
+
+
+async def acknowledged(delivery: Delivery[str], injected: Injected) -> None:
+    """Leave the body."""
+    async with delivery:
+        injected.arm()
+
+
+async def failed(delivery: Delivery[str], injected: Injected) -> None:
+    """Fail in the body."""
+    async with delivery:
+        injected.arm()
+        raise ValueError("as bodies do")
+
+
+async def acknowledged_by_hand(delivery: Delivery[str], injected: Injected) -> None:
+    """Acknowledge it in the body."""
+    async with delivery:
+        injected.arm()
+        await delivery.ack()
+
+
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("end", [acknowledged, failed, acknowledged_by_hand])
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_unexpected_error_anywhere_in_the_end_of_an_item_leaves_it_with_an_end(
+    concert: Coordinator, every: int, attempts: int, end: Callable[[Delivery[str], Injected], Coroutine[Any, Any, None]]
+) -> None:
+    """It is gone, is in its queue again or is a dead letter; this process does not keep it."""
+    queue: Queue[str] = concert.queue("items", str, max_attempts=attempts, ttl=1.0)
+    counted = in_files("_claims", "queues", without=frozenset({"end_anyhow", "__aexit__", "exit", "<lambda>"}))
+    where: list[str] = []
+    for number in itertools.count(1, every):
+        await queue.put("an item")
+        delivery = await queue.get()
+        with raising(number, counted, task="item") as injected:
+            work = injected.at_awaits_of(end(delivery, injected))
+            task = asyncio.create_task(awaited(work), name="item")
+            await asyncio.gather(task, return_exceptions=True)
+            await eventually(lambda: has_none_claimed(queue), timeout=8.0)
+        await queue.purge()
+        if injected.where is None:
+            break
+        where.append(injected.where)
+
+    assert len(where) > 10 / every
+
+
+async def awaited(work: Awaitable[object]) -> None:
+    """Await it, as a task must be a coroutine."""
+    await work
+
+
+async def has_none_claimed(queue: Queue[str]) -> bool:
+    """Whether no process holds an item of this queue."""
+    return not (await queue.counts()).claimed
+
+
+# Calls.
+
+
+def raise_unexpected(*args: object) -> Any:
+    """Fail as nothing expects."""
+    raise Unexpected
+
+
+class Bad(Call):
+    """A call that cannot take what comes of it."""
+
+    __slots__ = ()
+
+    def answered(self, reply: Reply) -> None:
+        raise Unexpected(reply)
+
+    def failed(self, error: inconcert.InconcertError) -> None:
+        raise Unexpected from error
+
+
+@pytest.mark.parametrize("command", [ECHO(key=KEY, text="well"), FAIL(key=KEY, text="x")], ids=["reply", "error"])
+async def test_call_that_can_take_neither_reply_nor_error_fails_and_the_connection_goes_on(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, command: Command
+) -> None:
+    """Its caller does not wait forever, others get their replies on the same connection, and it is logged once."""
+    monkeypatch.setattr(background, "_failures", {})
+    session = session_ref_of(concert).session
+    await echo(session, "well")
+    await concert.redis.set(KEY, "text")
+    wire = channel_of(session)._wire
+    calls = [Bad(command) for _ in range(3)]
+    for call in calls:
+        session.channel.submit(call)
+    await echo(session, "well again")
+    await asyncio.wait(calls, timeout=3.0)
+
+    for call in calls:
+        assert isinstance(call.exception(), inconcert.OutcomeUnknown | inconcert.WrongState)
+    assert channel_of(session)._wire is wire
+    assert len(told(caplog, f"ending a call (server: {command.operation.verb})")) == 1
+
+
+async def test_call_whose_error_cannot_be_made_fails_and_the_connection_goes_on(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where the channel itself fails at an error of the server."""
+    session = session_ref_of(concert).session
+    await concert.redis.set(KEY, "text")
+    await echo(session, "well")
+    wire = channel_of(session)._wire
+    monkeypatch.setattr(channel_module, "error_for", raise_unexpected)
+    with pytest.raises(inconcert.OutcomeUnknown, match="could not be handled"):
+        await asyncio.wait_for(session.run(FAIL(key=KEY, text="x")), 3.0)
+    await echo(session, "well again")
+
+    assert channel_of(session)._wire is wire
+
+
+async def test_call_that_cannot_give_up_ends_at_close_with_those_behind_it(
+    server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing fails all that was not answered, each of them."""
+    monkeypatch.setattr(channel_module, "_CLOSE_TIMEOUT", 0.0)
+    async with Coordinator(server.url, namespace=namespace) as concert:
+        session = session_ref_of(concert).session
+        calls = Bad(ECHO(key=KEY, text="x")), Call(ECHO(key=KEY, text="x"))
+        channel_of(session)._unsent.extend(calls)
+
+    for call in calls:
+        assert isinstance(call.exception(), inconcert.Unavailable | inconcert.OutcomeUnknown)
+
+
+async def test_ends_that_were_refused_are_told_of_it_though_their_worker_cannot_note_it(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call ends several, and each of its callers gets the error."""
+    queue: Queue[str] = concert.queue("items", str)
+    await queue.put("an item")
+    delivery = await queue.get()
+    channel = session_ref_of(concert).session.channel
+    submit = channel.submit
+
+    def refuse(call: Call) -> None:
+        if isinstance(call, Ack):
+            call.fail(call.operation.error(inconcert.Unavailable, "was refused"))
+        else:
+            submit(call)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(channel, "submit", refuse)
+        patched.setattr(WorkerLease, "unconfirmed", raise_unexpected)
+        with pytest.raises(inconcert.Unavailable, match="was refused"):
+            await asyncio.wait_for(delivery.ack(), 3.0)
+
+
+async def test_jobs_that_cannot_be_sent_are_not_waited_for_and_the_next_are_enqueued(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that were enqueued in one turn get the error; the next turn is another."""
+
+    @concert.task(name="plain")
+    async def plain() -> None:
+        """Nothing to do."""
+
+    with monkeypatch.context() as patched:
+        patched.setattr(enqueue, "enqueue", raise_unexpected)
+        turn = asyncio.gather(plain.enqueue(), plain.enqueue(), return_exceptions=True)
+        assert [type(error) for error in await asyncio.wait_for(turn, 3.0)] == [Unexpected] * 2
+    await plain.enqueue()
 
 
 # Loops.
@@ -361,6 +545,154 @@ async def test_look_for_deadlocks_that_fails_is_told_of_and_the_next_one_looks(
         assert looks == number
 
     assert len(told(caplog, "looking for deadlocks")) == 1
+
+
+class Ready:
+    """A loop that failed once, and has gone on."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.goes_on = asyncio.Event()
+
+    def __call__(self) -> None:
+        """Raise the first time."""
+        self.calls += 1
+        if self.calls == 1:
+            raise Unexpected
+        self.goes_on.set()
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> Ready:
+    """Raises once; the pause after that is short."""
+    monkeypatch.setattr(background, "_PAUSE", 0.01)
+    monkeypatch.setattr(background, "_failures", {})
+    return Ready()
+
+
+async def test_asking_for_parents_goes_on_after_an_unexpected_error(
+    server: RealServer, namespace: str, once: Ready, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs where there are several partitions."""
+
+    async def ask(_: object) -> float:
+        once()
+        return 60.0
+
+    monkeypatch.setattr(Asker, "ask", ask)
+    async with Coordinator(server.url, namespace=namespace, partitions=2) as concert, working(concert):
+        await asyncio.wait_for(once.goes_on.wait(), 5.0)
+
+    assert len(told(caplog, "asking for parents")) == 1
+
+
+async def test_wait_for_replicas_goes_on_after_an_unexpected_error(
+    once: Ready, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller that waited then gets the answer of the next round."""
+
+    async def round_of(*_: object) -> int:
+        once()
+        return 2
+
+    monkeypatch.setattr(Replicas, "_round", round_of)
+    replicas = Replicas(cast("Any", None), 1, timeout=1.0)
+    replicas._is_open = True
+    assert await asyncio.wait_for(replicas.acknowledged(list), 5.0) == 2
+    replicas._is_open = False
+    await replicas.close()
+
+    assert len(told(caplog, "waiting for replicas")) == 1
+
+
+async def test_watch_over_a_master_goes_on_after_unexpected_errors(
+    once: Ready, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A Sentinel is listened to, and the master is asked for, all the same."""
+    moved: list[Any] = []
+    asking = Ready()
+
+    class Events:
+        async def listen(self, *_: object) -> None:
+            once()
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    async def master(_: MasterWatch) -> tuple[str, int]:
+        asking()
+        return "here", 1
+
+    monkeypatch.setattr(MasterWatch, "_master", master)
+    pool = cast("Any", Sentinel)([]).master_for("mine").connection_pool
+    watch = MasterWatch(pool, moved.append)
+    watch._events = cast("Any", [Events()])
+    watch.start()
+    watch.missed()
+    await asyncio.wait_for(once.goes_on.wait(), 5.0)
+    await eventually(lambda: moved)
+    await watch.close()
+
+    assert moved == [("here", 1)]
+    for what in "listening to a Sentinel", "asking Sentinels for the master":
+        assert len(told(caplog, what)) == 1
+
+
+async def test_slot_map_is_kept_after_an_unexpected_error(
+    once: Ready, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked for again when it is out of date."""
+
+    class Pools:
+        seeds = (("here", 1),)
+
+        def listen_for_tokens(self) -> None:
+            """There are none."""
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    cluster = Cluster(cast("Any", Pools()))
+    refreshed = 0
+
+    async def refresh(_: object) -> list[inconcert.InconcertError]:
+        nonlocal refreshed
+        refreshed += 1
+        if refreshed > 1:  # the first is that of `open`
+            once()
+        return []
+
+    monkeypatch.setattr(cluster, "_refresh", refresh)
+    await cluster.open()
+    cluster.refresh()
+    await eventually(lambda: told(caplog, "asking the cluster for its slots"))
+    cluster.refresh()
+    await asyncio.wait_for(once.goes_on.wait(), 5.0)
+    await cluster.close()
+
+    assert len(told(caplog, "asking the cluster for its slots")) == 1
+
+
+async def test_thread_that_watches_the_loop_goes_on_after_an_unexpected_error(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker has a stand-in for when its loop stands still, after as before."""
+    monkeypatch.setattr(background, "_failures", {})
+    looks, goes_on = itertools.count(1), threading.Event()
+
+    def look(*_: object) -> None:
+        if next(looks) == 1:
+            raise Unexpected
+        goes_on.set()
+
+    monkeypatch.setattr(Watchdog, "_look", look)
+    watchdog = Watchdog(session_ref_of(concert).session)
+    watchdog.start(lease=0.1)
+    await eventually(goes_on.is_set)
+    assert watchdog.is_alive
+    await watchdog.close()
+
+    assert len(told(caplog, "watching the event loop")) == 1
 
 
 async def test_no_timer_ends_with_an_unexpected_error(

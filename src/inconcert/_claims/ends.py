@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import ACK, HEARTBEAT, HOLD_CLOCK, ClaimKeys, keys_of
-from inconcert._redis.call import Call
+from inconcert._redis.call import Call, Callers
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
@@ -181,10 +181,10 @@ class Ack(Call):
         self._worker.unconfirmed(ended for ended in self._batch if ended.is_run)
         for ended in self._batch:
             ended.claimed.unconfirmed()
-            if not ended.was_held.done():
-                ended.was_held.set_exception(error)
-                ended.was_held.exception()
         super().failed(error)
+
+    def callers(self) -> Callers:
+        return (self, *(ended.was_held for ended in self._batch))
 
 
 def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:

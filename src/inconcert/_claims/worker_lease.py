@@ -440,7 +440,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         try:
             self._session.channel.submit(call)
         except InconcertError as error:
-            call.failed(error)
+            call.fail(error)
 
 
 def _how_many(ended: list[Ended]) -> int:

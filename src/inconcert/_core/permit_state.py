@@ -301,5 +301,5 @@ class _Drop(Call):
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:
-        self._release.failed(error)
+        self._release.fail(error)
         super().failed(error)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from inconcert._core.caller import Noted, note
 from inconcert._core.line import NO_ANSWER
 from inconcert._core.session import Session, on_unclaimed
-from inconcert._redis.call import Call
+from inconcert._redis.call import Call, Callers
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
@@ -182,3 +182,6 @@ class _Recheck(Call):
 
     def failed(self, error: InconcertError) -> None:
         self._place.recheck_failed(error)
+
+    def callers(self) -> Callers:
+        return (self, self._place)

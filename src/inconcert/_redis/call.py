@@ -1,13 +1,18 @@
 """One command on its way to the server."""
 
 import asyncio
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
+from inconcert._redis.background import attempt
 from inconcert._redis.operations import Operation
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert.errors import InconcertError, Unavailable
 
-__all__ = ["Call"]
+__all__ = ["Call", "Callers"]
+
+Callers: TypeAlias = Iterable[asyncio.Future[Any]]
 
 
 class Call(asyncio.Future[Reply]):
@@ -68,14 +73,25 @@ class Call(asyncio.Future[Reply]):
             self.set_result(reply)
 
     def failed(self, error: InconcertError) -> None:
-        """Take the error that replaces a reply."""
-        if not self.done():
-            self.set_exception(error)
-            self.exception()  # so that asyncio does not warn when no caller awaits this call
+        """Take the error that replaces a reply; called by `fail`."""
+        for caller in self.callers():
+            if not caller.done():
+                caller.set_exception(error)
+                caller.exception()  # so that asyncio does not warn when nobody awaits it
+
+    def callers(self) -> Callers:
+        """The futures that get the error that replaces a reply."""
+        return (self,)
+
+    def fail(self, error: InconcertError) -> None:
+        """End with an error, which reaches the callers even if `failed` of a subclass raises another."""
+        what = self.operation
+        if not attempt(f"ending a call ({what.kind}: {what.verb})", self.failed, error):
+            Call.failed(self, error)
 
     def give_up(self, when: str) -> None:
         """Fail, because no answer has come."""
-        self.failed(self.operation.unanswered(when, is_sent=self.sends > 0))
+        self.fail(self.operation.unanswered(when, is_sent=self.sends > 0))
 
     def with_one_key(self) -> "Call | None":
         """A command on one key to send in its place while its slot moves key by key; None to wait."""

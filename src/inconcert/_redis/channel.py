@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 import anyio
 import hiredis
 
-from inconcert._redis.background import recurring
+from inconcert._redis.background import log_error, recurring
 from inconcert._redis.call import Call
 from inconcert._redis.commands import pack
 from inconcert._redis.held_back import HeldBack
@@ -261,9 +261,7 @@ class Channel:
                 try:
                     call.answered(reply)
                 except Exception as error:  # noqa: BLE001 - one bad reply must not end the connection for all other calls
-                    _log.exception("%s: the reply is invalid", call.operation)
-                    what = f"was executed, but its reply is invalid ({error!r}); check before repeating it"
-                    call.failed(call.operation.error(OutcomeUnknown, what))
+                    self._spoiled(call, error, "was executed, but its reply is invalid")
         if self._held_back.calls:
             self._flush_soon()
         if self._waiting_for_room:
@@ -336,6 +334,18 @@ class Channel:
             if reply.code == "WRONGPASS":
                 self._link.login_refused(reply)
             return
+        try:
+            self._refused(call, reply)
+        except Exception as error:  # noqa: BLE001 - as above; and its caller would wait forever
+            self._spoiled(call, error, f"was refused ({reply}), and that could not be handled")
+
+    def _spoiled(self, call: Call, error: Exception, what: str) -> None:
+        """Fail a call because what its reply leads to has raised an unexpected error."""
+        log_error(lambda shown: _log.error("%s: the reply is invalid", call.operation, exc_info=shown), error)
+        what += f" ({error!r}); check before repeating it"
+        call.fail(call.operation.error(OutcomeUnknown, what))
+
+    def _refused(self, call: Call, reply: ErrorReply) -> None:
         if self._owner is not None and (is_passing(reply) or reply.code in _REDIRECTIONS):
             call.sends -= 1
             self._bytes -= len(call.packed)
@@ -356,7 +366,7 @@ class Channel:
                 call.carry_source()
                 self.take(call)
             return
-        call.failed(error_for(reply, call.operation, sends=call.sends))
+        call.fail(error_for(reply, call.operation, sends=call.sends))
 
     @recurring("ending calls that are overdue")
     def _tick(self) -> None:

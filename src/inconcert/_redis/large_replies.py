@@ -9,7 +9,7 @@ loses nothing, and does nothing twice.
 from collections import deque
 from collections.abc import Callable
 
-from inconcert._redis.call import Call
+from inconcert._redis.call import Call, Callers
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert.errors import InconcertError
 
@@ -81,7 +81,10 @@ class _Again(Call):
 
     def failed(self, error: InconcertError) -> None:
         self._end()
-        self.call.failed(error)
+        self.call.fail(error)
+
+    def callers(self) -> Callers:
+        return self.call.callers()
 
     def give_up(self, when: str) -> None:
         self._end(when)

@@ -308,7 +308,7 @@ class _ReadMore(Call):
         super().answered(None)
 
     def failed(self, error: InconcertError) -> None:
-        self._first.failed(error)
+        self._first.fail(error)
         super().failed(error)
 
 

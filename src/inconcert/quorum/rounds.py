@@ -158,12 +158,12 @@ class _RenewCall(QuorumRound):
         self._lease = lease
 
     def answered(self, *, is_yes: bool) -> None:
-        self._lease.renewed(is_held=is_yes, asked_at=self.asked_at)
         super().answered(is_yes=is_yes)
+        self._lease.renewed(is_held=is_yes, asked_at=self.asked_at)
 
     def failed(self, error: InconcertError) -> None:
-        self._lease.renewal_failed(error)
         super().failed(error)
+        self._lease.renewal_failed(error)
 
 
 class _ReleaseCall(QuorumRound):
@@ -176,9 +176,9 @@ class _ReleaseCall(QuorumRound):
         self._lease = lease
 
     def failed(self, error: InconcertError) -> None:
+        super().failed(error)
         if self._lease is not None:
             self._lease.release_failed(error)
-        super().failed(error)
 
 
 class _Share:

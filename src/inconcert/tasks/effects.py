@@ -10,7 +10,7 @@ import logging
 from contextlib import suppress
 
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
+from inconcert._redis.call import Call, Callers
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
@@ -52,7 +52,7 @@ class Effects:
                 self._session.channel.submit(effect)
             raise
         except Unavailable as error:
-            effect.failed(error)
+            effect.fail(error)
         else:
             self._session.channel.submit(effect)
         return await effect.kept
@@ -121,7 +121,8 @@ class _Effect(Call):
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:
-        if not self.kept.done() and not self._effects.note_failure(self, error):
-            self.kept.set_exception(error)
-            self.kept.exception()  # so that asyncio does not warn when nobody waits for it
-        super().failed(error)
+        if self.kept.done() or not self._effects.note_failure(self, error):
+            super().failed(error)
+
+    def callers(self) -> Callers:
+        return (self, self.kept)

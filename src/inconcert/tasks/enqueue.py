@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.call import Call
+from inconcert._redis.call import Call, Callers
 from inconcert._redis.replies import Reply
 from inconcert.errors import InconcertError
 from inconcert.tasks.debounced import DebouncedJob
@@ -126,31 +126,38 @@ class EnqueueBatcher:
     def _send(self, session: Session, keys: JobKeys, queue: str) -> None:
         batch: list[_Entry] = []
         size = 0
-        for entry in self._waiting.pop((session, keys, queue)):
-            job, other = entry
-            if other.done():  # its caller has gone
-                continue
-            if job.draft.options.after:
-                _submit(_Adding(session, keys, queue, [entry]), session)
-                continue
-            if job.draft.options.debounce is not None:
-                _submit(_Debouncing(session, entry, DebouncedJob(job, session.key_ring)), session)
-                continue
-            if batch and (len(batch) == _MOST or size + len(job.text) > _MOST_BYTES):
+        entries = self._waiting.pop((session, keys, queue))
+        try:
+            for entry in entries:
+                job, other = entry
+                if other.done():  # its caller has gone
+                    continue
+                if job.draft.options.after:
+                    _submit(_Adding(session, keys, queue, [entry]), session)
+                    continue
+                if job.draft.options.debounce is not None:
+                    _submit(_Debouncing(session, entry, DebouncedJob(job, session.key_ring)), session)
+                    continue
+                if batch and (len(batch) == _MOST or size + len(job.text) > _MOST_BYTES):
+                    _submit(_Adding(session, keys, queue, batch), session)
+                    session.channel.flush()  # so that the server works on these while we prepare the next
+                    batch, size = [], 0
+                batch.append(entry)
+                size += len(job.text)
+            if batch:
                 _submit(_Adding(session, keys, queue, batch), session)
-                session.channel.flush()  # so that the server works on these while we prepare the next
-                batch, size = [], 0
-            batch.append(entry)
-            size += len(job.text)
-        if batch:
-            _submit(_Adding(session, keys, queue, batch), session)
+        except Exception as error:  # noqa: BLE001 - any: their callers would wait forever
+            for _, other in entries:  # some of them may have been sent
+                if not other.done():
+                    other.set_exception(error)
+                    other.exception()
 
 
 def _submit(call: Call, session: Session) -> None:
     try:
         session.channel.submit(call)
     except InconcertError as error:
-        call.failed(error)
+        call.fail(error)
 
 
 def _portions(drafts: Sequence[Draft[R]]) -> Iterator[Sequence[Draft[R]]]:
@@ -192,12 +199,8 @@ class _Adding(Call):
                     observer.job_enqueued(job.draft.name, job.draft.options.queue)
         super().answered(reply)
 
-    def failed(self, error: InconcertError) -> None:
-        for _, other in self._batch:
-            if not other.done():
-                other.set_exception(error)
-                other.exception()
-        super().failed(error)
+    def callers(self) -> Callers:
+        return (self, *(other for _, other in self._batch))
 
 
 class _Debouncing(Call):
@@ -227,9 +230,5 @@ class _Debouncing(Call):
             _submit(_Debouncing(self._session, self._entry, self._debounced), self._session)
         super().answered(reply)
 
-    def failed(self, error: InconcertError) -> None:
-        other = self._entry[1]
-        if not other.done():
-            other.set_exception(error)
-            other.exception()
-        super().failed(error)
+    def callers(self) -> Callers:
+        return (self, self._entry[1])
