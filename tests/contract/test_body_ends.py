@@ -63,7 +63,7 @@ class Jobs:
         """Failures, and crashes."""
         redis = raw(self.concert)
         failures, crashes = [await redis.hvals(key) for key in (self.keys.failures, self.keys.crashes)]
-        return sum(map(int, failures)), sum(map(int, crashes))
+        return sum(int(count.split()[0]) for count in failures), sum(map(int, crashes))
 
 
 class Items(Jobs):

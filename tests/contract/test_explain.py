@@ -235,13 +235,41 @@ async def test_delayed_job_says_when_it_is_due(any_concert: Coordinator) -> None
         job = await task.enqueue()
         await status(any_concert, job, JobStatus.DELAYED)
         found = await of_job(any_concert, job)
-        assert (found.state, codes(found)) == ("delayed", ["retry"])
+        assert (found.state, codes(found)) == ("delayed", ["retry", "last_error"])
         assert "1 attempt failed; attempt 2 is due in" in str(found)
         found = await of_job(any_concert, later)
         assert codes(found) == ["not_due"]
         assert "it is due in" in str(found)
     await any_concert.tasks.pause("q")
     assert "paused" in codes(await of_job(any_concert, later))
+
+
+@pytest.mark.parametrize("state", ["delayed", "queued", "running"])
+async def test_job_that_is_tried_again_says_why_it_failed(any_concert: Coordinator, state: str) -> None:
+    """Until it has ended: while it waits for another attempt, and in this."""
+
+    @any_concert.task(name="t", queue="q", backoff=lambda failures: failures * HOUR)
+    async def task() -> None:
+        raise ConnectionError("no route to the bank")
+
+    async with in_background(any_concert.run_worker("q")):
+        job = await task.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+    if state != "delayed":
+        assert await job.reschedule(delay=0)
+    async with any_concert.consume("q" if state == "running" else "other") as jobs:
+        claimed = [await anext(jobs)] if state == "running" else []
+        found = await of_job(any_concert, job)
+        assert (found.state, codes(found)[-1]) == (state, "last_error")
+        assert found.reasons[-1].text == "its last failure: ConnectionError: no route to the bank"
+        [listed] = (await any_concert.tasks.jobs()).jobs
+        assert (listed.error, listed.traceback) == ("ConnectionError: no route to the bank", "")
+        described = (await any_concert.tasks.describe(job.id))[job.id]
+        assert (described.error, described.attempts) == ("ConnectionError: no route to the bank", 1)
+        for one in claimed:
+            await one.ack()
+    if state == "running":
+        assert not await raw(any_concert).exists(any_concert._jobs.of_id(job.id).failures)
 
 
 async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinator) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -144,6 +145,26 @@ async def test_each_way_to_end_is_in_the_history_once(concert: Coordinator, how:
     assert (found.error is None) == (outcome is JobStatus.CANCELLED)
     assert (found.began_at is None) == (how not in {"expired", "undone"})
     await parent.cancel()
+
+
+async def test_job_that_is_cancelled_before_another_attempt_has_those_that_failed(concert: Coordinator) -> None:
+    """They are counted, and nothing of them is left."""
+
+    @concert.task(name="fails", history=10, backoff=lambda _: 60.0)
+    async def fails() -> None:
+        raise ValueError("no")
+
+    async with works(concert):
+        job = await fails.enqueue()
+        await eventually(partial(_is, job, JobStatus.DELAYED))
+    assert await job.cancel()
+    [entry] = await fails.history()
+    assert (entry.job_id, entry.outcome, entry.attempts) == (job.id, JobStatus.CANCELLED, 1)
+    assert not await raw(concert).exists(concert._jobs.of_id(job.id).failures)
+
+
+async def _is(job: Job[Any], status: JobStatus) -> bool:
+    return await job.status() is status
 
 
 async def test_job_that_is_cancelled_while_it_runs_ends_once(concert: Coordinator) -> None:

@@ -600,6 +600,16 @@ async def test_job_is_shown_with_its_call_its_steps_and_its_end(concert: Coordin
     assert (await here(concert, "show", "a b")).exit_code == 2
 
 
+async def test_job_that_is_tried_again_is_shown_with_its_last_error(concert: Coordinator) -> None:
+    """Alone, and in the list."""
+    job = await concert.enqueue("break", queue="q")
+    async with concert.consume("q") as jobs, await anext(jobs):
+        raise ValueError("out of eggs")
+    assert "last error       ValueError: out of eggs" in (await here(concert, "show", job.id)).stdout
+    [listed] = json.loads((await here(concert, "jobs", "--json")).stdout)["jobs"]
+    assert (listed["status"], listed["error"]) == ("delayed", "ValueError: out of eggs")
+
+
 async def test_queue_of_items_is_shown(concert: Coordinator) -> None:
     """How much is where, what comes next, and why what was dead-lettered failed; an empty one likewise."""
     queue = concert.queue("photos", max_attempts=1)

@@ -639,6 +639,8 @@ async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancel
     assert before.history == [("dead", "failed"), ("held", "failed")][: 2 if verdict == "dead" else 1]
     assert await scene.nack(verdict, delay_ms=HOUR) == 0
     assert await scene.ledger() == before
+    why = await scene.client.hget(scene.keys.failures, "held")
+    assert why == {"retry": f"1 {REASON}".encode(), "dead": b"1 "}.get(verdict)
     if verdict == "asleep":
         assert await scene.client.hexists(scene.keys.awaited, "held") != is_cancelled
     if is_cancelled and verdict != "dead":
@@ -980,8 +982,8 @@ async def test_second_list_of_jobs_is_the_same(scene: Scene) -> None:
         assert (job, claim.split()[:2]) == (b"held", [b"2001", b"1"])
         assert await scene.run("tasks/waiting_ids", cursor="0", count=10) == [b"0"]
         looked, *found = await scene.run("tasks/describe_jobs", head="", ids=["gone", "ready1", "held"])
-        assert (looked, found[::6]) == (3, [b"ready1", b"held"])
-        assert found[1::6] == [b"queued ", f"running {WORKER}".encode()]
+        assert (looked, found[::7]) == (3, [b"ready1", b"held"])
+        assert found[1::7] == [b"queued ", f"running {WORKER}".encode()]
         assert await scene.ledger() == before
 
 

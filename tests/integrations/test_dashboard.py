@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.routing import Route
 
-from inconcert import Coordinator, InvalidName, Job, Lease, LeaseLost, Limit, durable
+from inconcert import Coordinator, InvalidName, Job, JobStatus, Lease, LeaseLost, Limit, durable
 from inconcert.dashboard import Dashboard, Permission, charts, formats, read_only, streams
 from inconcert.dashboard.actions import ACTIONS
 from inconcert.dashboard.live import reference
@@ -239,6 +239,23 @@ async def test_history_of_a_task_is_shown(concert: Coordinator, host: Host, clie
     assert "<h2>Ended" not in (await client.get("/jobs", params={"task": "bake", "state": "failed"})).text
     host.secret.add("error")
     assert "corn" not in (await client.get("/jobs", params={"task": "bake"})).text.partition("<h2>Ended")[2]
+
+
+async def test_job_that_is_tried_again_shows_why_it_failed(
+    concert: Coordinator, host: Host, client: httpx.AsyncClient
+) -> None:
+    """In the list and on its page; not where errors are secret."""
+    job = await concert.enqueue("bake", queue="bread")
+    async with concert.consume("bread") as jobs:
+        async with await anext(jobs):
+            raise ValueError("no <b>corn</b>")
+        assert await job.status() is JobStatus.DELAYED
+    pages = [(await client.get(path)).text for path in ("/jobs", f"/jobs/{job.id}")]
+    assert all("ValueError: no &lt;b&gt;corn&lt;/b&gt;" in page for page in pages)
+    host.secret.add("error")
+    pages = [(await client.get(path)).text for path in ("/jobs", f"/jobs/{job.id}")]
+    assert not any("corn" in page for page in pages)
+    assert "attempt 2 is due" in pages[1]
 
 
 async def test_what_is_not_signed_is_not_shown(concert: Coordinator, namespace: str, tmp_path: Path) -> None:

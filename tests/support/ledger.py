@@ -116,7 +116,7 @@ def _ledger(rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
         return {worker: ids for worker, ids in found.items() if ids}
 
     def counts(kind: str) -> dict[str, int]:
-        return {id_: int(count) for id_, count in found.get(kind, {}).items()}
+        return {id_: int(count.partition(" ")[0]) for id_, count in found.get(kind, {}).items()}
 
     return Ledger(
         bodies=list(bodies),

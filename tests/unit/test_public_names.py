@@ -62,7 +62,7 @@ FACES = {
     "Inspection": "deadlocks locks processes silent waiters",
     "ItemConsumer": "holds is_redacted line name task waiting",
     "Job": "cancel created dependants id items progress reschedule result send status steps stream",
-    "JobDescription": "after args attempts debounce enqueued_at headers id kwargs status task",
+    "JobDescription": "after args attempts debounce enqueued_at error headers id kwargs status task",
     "JobPage": "after jobs",
     "JobRecord": (
         "args attempts claimed_at died_at due_at enqueued_at error id kwargs queue status task traceback unique worker"

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from inconcert._claims.dead_letters import Reason
+from inconcert._claims.dead_letters import Reason, in_short
 from inconcert._core.body import Body
 from inconcert._core.observer import Observer
 from inconcert._core.own_loop import check_loop
@@ -208,7 +208,9 @@ class ClaimState(ABC):
         reason, failures = b"", self._failures + 1
         if is_failure:  # what has succeeded is not repeated
             verdict = "dead" if self.outcome == "done" or failures >= self._max_attempts else "retry"
-        if verdict == "dead":
+        if verdict == "retry":
+            reason = in_short(error).encode()
+        elif verdict == "dead":
             verdict, reason = self._undone_before(verdict, Reason.of(error, self.attempt).stored())
         delay = retry_delay(failures, 0.5) if verdict == "retry" else 0.0
         if not self.is_over:
@@ -357,7 +359,7 @@ class ClaimState(ABC):
         if self.is_last_attempt or delay is None:
             await self._end("dead", reason=Reason.of(error, self.attempt).stored())
         else:
-            await self._end(verdict, delay=delay)
+            await self._end(verdict, delay=delay, reason=in_short(error).encode() if verdict == "retry" else b"")
 
     def _undone_before(self, verdict: Verdict, reason: bytes) -> tuple[Verdict, bytes]:
         """The same, unless something is undone before it is dead-lettered."""

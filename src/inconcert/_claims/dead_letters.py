@@ -17,7 +17,7 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import encode
 
-__all__ = ["DeadLetter", "DeadLetters", "Reason", "Replayed"]
+__all__ = ["DeadLetter", "DeadLetters", "Reason", "Replayed", "in_short"]
 
 _LONGEST_REASON = 1_000  # characters
 _LONGEST_TRACEBACK = 10_000  # characters, the last of it
@@ -40,13 +40,11 @@ class Reason(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, error: BaseException | None, attempts: int) -> Self:
         """The reason for this error; None means that it was nacked."""
-        if error is None:
-            return cls("nacked", "", attempts)
         try:
-            line, lines = _line(error), "".join(tracebacks.format_exception(error))
+            lines = "" if error is None else "".join(tracebacks.format_exception(error))
         except Exception:  # noqa: BLE001 - such as of a group that is nested too deep
-            line, lines = f"{type(error).__name__}, whose text cannot be shown", ""
-        return cls(_clean(line[:_LONGEST_REASON]), _clean(lines[-_LONGEST_TRACEBACK:]), attempts)
+            lines = ""
+        return cls(in_short(error), _clean(lines[-_LONGEST_TRACEBACK:]), attempts)
 
     @classmethod
     def read(cls, text: bytes) -> Self:
@@ -201,6 +199,17 @@ class DeadLetters:
             dropped, has_more = await session.run(command)
             total += dropped
         return total
+
+
+def in_short(error: BaseException | None) -> str:
+    """The type and the message of an error; None means that it was nacked."""
+    if error is None:
+        return "nacked"
+    try:
+        line = _line(error)
+    except Exception:  # noqa: BLE001 - such as of a group that is nested too deep
+        line = f"{type(error).__name__}, whose text cannot be shown"
+    return _clean(line[:_LONGEST_REASON])
 
 
 def _line(error: BaseException) -> str:

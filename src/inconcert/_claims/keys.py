@@ -11,7 +11,7 @@
     clock        string  'AT SEEN': the lease clock, and the server's when it was last read
     described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
     claimed:ID   hash    id -> 'place attempt since_ms queue-name', of one worker; places rise as they are claimed
-    failures     hash    id -> attempts that failed
+    failures     hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
     crashes      hash    id -> workers that died with it
     dead         zset    id -> when it was dead-lettered
     reasons      hash    id -> why, JSON, and the name of its queue

@@ -129,6 +129,7 @@ def _lines(shown: Shown) -> list[tuple[str, object]]:
             ("call", call(job.args, job.kwargs)),
             ("enqueued", f"{ago(job.enqueued_at)} ago"),
             ("failed attempts", job.attempts),
+            ("last error", None if shown.error else job.error),
             ("runs after", " ".join(job.after)),
         ]
     if shown.progress is not None:

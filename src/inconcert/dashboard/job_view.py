@@ -41,7 +41,7 @@ class DeadView:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job in a list, redacted; `due` says when, if it is delayed."""
+    """A job in a list, redacted; `due` says when, if it is delayed, `error` why it failed last, if it did."""
 
     id: str
     task: str
@@ -50,6 +50,7 @@ class JobRow:
     due: str
     arguments: str
     attempts: int
+    error: str
     enqueued_at: float
 
 
@@ -134,6 +135,7 @@ async def job_rows(
             due=_due(job) if job.status is JobStatus.DELAYED else "",
             arguments=shortened(redact("arguments", as_json({"args": job.args, "kwargs": job.kwargs})), _LONGEST),
             attempts=job.attempts,
+            error=shortened(redact("error", job.error), _LONGEST) if job.error else "",
             enqueued_at=job.enqueued_at,
         )
         for job in page.jobs
@@ -170,7 +172,8 @@ async def job_view(concert: Coordinator, poll: Poll, redact: Redact, job_id: str
         view = _with_call(view, redact, described)
     if view.can_be_cancelled and view.can_be_read:
         reasons = await poll.reasons(job.id)
-        view = replace(view, reasons=[redact("reason", reason.text) for reason in reasons])
+        shown = [redact("error" if one.code == "last_error" else "reason", one.text) for one in reasons]
+        view = replace(view, reasons=shown)
     try:
         if status is JobStatus.RUNNING and (progress := await job.progress()) is not None:
             return replace(view, fraction=progress.fraction, progress=redact("progress", progress.text))

@@ -26,6 +26,7 @@ __all__ = ["JobQuestion", "explain_queue", "paused_or_unserved"]
 _AT_ONCE = 100  # queues that one script looks through
 _MOST = 10  # parents that are told of
 _TRIES = 3
+_TRIED = frozenset({JobStatus.QUEUED, JobStatus.DELAYED, JobStatus.RUNNING})  # perhaps, without success
 
 
 class _Place(NamedTuple):
@@ -77,6 +78,8 @@ class JobQuestion:
                 break
         else:
             reasons = [Reason("moving", "it goes from one state to another now; ask again")]
+        if status in _TRIED:
+            reasons += await self._last_error()
         if isinstance(seen, Reason):
             reasons.append(seen)
             seen = Inspection((), ())
@@ -246,6 +249,11 @@ class JobQuestion:
                 text = f"it runs after job {parent}, which was dead-lettered, too: replay that one with its dependants"
                 reasons.append(Reason("after", text))
         return reasons
+
+    async def _last_error(self) -> list[Reason]:
+        """Why the latest of its attempts that failed did, if one has; by itself, as errors may be secret."""
+        job = (await self._tasks.describe(self._id)).get(self._id)
+        return [Reason("last_error", f"its last failure: {job.error}")] if job and job.error else []
 
     async def _running(self) -> list[Reason]:
         place = await self._locate([])

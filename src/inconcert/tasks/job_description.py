@@ -32,6 +32,7 @@ class JobDescription:
         after: The ids of the jobs that it runs after, whether or not these have ended; likewise.
         status: Its state.
         attempts: How many attempts have failed, or ended with their worker.
+        error: Why it was dead-lettered, or why the latest attempt that failed did, in short; None if none has.
         enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock.
         headers: What travels with it; empty if its envelope cannot be read.
         debounce: After how many seconds without a call of its unique name it was to begin; None if it was not to wait.
@@ -44,6 +45,7 @@ class JobDescription:
     after: Sequence[str]
     status: JobStatus
     attempts: int
+    error: str | None
     enqueued_at: float
     headers: Mapping[str, str]
     debounce: float | None
@@ -58,6 +60,12 @@ class DescribedRow(NamedTuple):
     failures: int
     crashes: int
     about: bytes
+    why: bytes
+
+    @property
+    def error(self) -> str | None:
+        """Why its latest attempt failed, if it is not dead."""
+        return self.why.decode(errors="replace") or None
 
 
 async def describe(session: Session, jobs: JobKeyspace, ids: Sequence[str]) -> dict[str, JobDescription]:
@@ -96,7 +104,7 @@ def _described(key_ring: KeyRing, row: DescribedRow) -> JobDescription:
     enqueued_ms, text = split_body(row.body)
     envelope = read_envelope(key_ring, job_id, text)
     status, _ = state_and_place(row.state.decode())
-    is_dead = status is JobStatus.FAILED
+    died_of = Reason.read(row.about) if status is JobStatus.FAILED else None
     return JobDescription(
         id=job_id,
         task=envelope.name,
@@ -104,7 +112,8 @@ def _described(key_ring: KeyRing, row: DescribedRow) -> JobDescription:
         kwargs=cast("Mapping[str, JSON]", envelope.kwargs),
         after=envelope.after,
         status=status,
-        attempts=Reason.read(row.about).attempts if is_dead else row.failures + row.crashes,
+        attempts=row.failures + row.crashes if died_of is None else died_of.attempts,
+        error=row.error if died_of is None else died_of.reason,
         enqueued_at=enqueued_ms / 1000,
         headers=envelope.headers,
         debounce=envelope.delay if envelope.debounced else None,

@@ -70,7 +70,7 @@ class JobRecord:
         claimed_at: Since when its worker has it, if it is running.
         died_at: When it was dead-lettered, if it failed.
         worker: The id of its worker, as `Tasks.workers` lists it, if it is running.
-        error: Why it was dead-lettered, in one line, if it failed.
+        error: Why it was dead-lettered, or why the latest attempt that failed did, in short; None if none has.
         traceback: Where its last error was raised, as text, if it failed; empty if none was.
         unique: Its unique name; empty if it has none.
     """
@@ -271,6 +271,7 @@ class JobWalk:
             queue=where if status is JobStatus.WAITING else cursor.place,
             attempts=row.failures + row.crashes,
             enqueued_at=enqueued_ms / 1000,
+            error=row.error,
             unique=envelope.unique,
         )
         if status is JobStatus.DELAYED:

@@ -4,7 +4,7 @@
 -- KEYS[2]    workers   zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
 -- KEYS[3]    claimed   hash    id -> 'place attempt since_ms queue-name', and '#' -> 'number id ...' of the last claim; of this
 --            worker; the places rise from job to job
--- KEYS[4]    failures  hash    id -> attempts that failed
+-- KEYS[4]    failures  hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[5]    crashes   hash    id -> workers that died with it
 -- KEYS[6]    states    hash    id -> where it is, if not in its queue
 -- KEYS[7]    paused    set     names of queues from which nothing is claimed
@@ -160,7 +160,7 @@ if taken > 0 then
   local state = redis.call('HMGET', states, unpack(ids))
   local undoing = limited.some_undo and redis.call('HMGET', undo, unpack(ids)) or {}
   for i, id in ipairs(ids) do
-    local errors = some_failed and tonumber(failed[i] or 0) or 0
+    local errors = some_failed and failed[i] and tonumber(string.match(failed[i], '^%d+')) or 0
     local attempt = errors + (some_crashed and tonumber(crashed[i] or 0) or 0) + 1
     tried[attempt] = tried[attempt] or ' ' .. attempt .. since
     local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'

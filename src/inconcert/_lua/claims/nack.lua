@@ -1,7 +1,7 @@
 -- claims/nack: a job, or an item, was not done: let it wait for another attempt, put it back, or dead-letter it.
 --
 -- KEYS[1]  claimed   hash  id -> 'place attempt since_ms queue-name'; of this worker
--- KEYS[2]  failures  hash  id -> attempts that failed
+-- KEYS[2]  failures  hash  id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[3]  dead      zset  id -> when it was dead-lettered, server ms; permanent until replayed or purged
 -- KEYS[4]  reasons   hash  id -> why it was dead-lettered, JSON, newline, name of its queue; permanent as dead
 -- KEYS[5]  queue     list  ids, the next one first
@@ -39,7 +39,7 @@
 --          no attempt | 'later', 'asleep' likewise: it comes later | 'crash' its worker ends with it: it comes at once | 'dead' it gave
 --          up | 'undo' it ends as the reason says, once it is undone: it comes at once | 'undone' it gave up, and is undone
 -- ARGV[4]  delay_ms  integer >= 0, before it comes later
--- ARGV[5]  reason    JSON, of the dead | 'failed JSON' or 'cancelled ', of one that is to be undone | 'LENGTH NAME' of each message for which one waits that is asleep, or ''
+-- ARGV[5]  reason    JSON, of the dead | text, of one that failed | 'failed JSON' or 'cancelled ', of one that is to be undone | 'LENGTH NAME' of each message for which one waits that is asleep, or ''
 -- ARGV[6]  name      of the queue
 -- ARGV[7]  inboxes   what the channel of each session's inbox begins with
 -- ARGV[8]  worker    string
@@ -110,7 +110,8 @@ local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 
 if verdict == 'crash' then
   redis.call('HINCRBY', crashes, id, 1)
 elseif verdict == 'retry' or verdict == 'again' or verdict == 'dead' then
-  redis.call('HINCRBY', failures, id, 1)
+  local count = string.match(redis.call('HGET', failures, id) or '0', '^%d+') + 1
+  redis.call('HSET', failures, id, count .. ' ' .. (gives_up and '' or reason))
 end
 if gives_up then
   redis.call('HDEL', states, id)

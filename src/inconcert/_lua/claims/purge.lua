@@ -3,7 +3,7 @@
 -- KEYS[1]  dead      zset  id -> when it was dead-lettered, server ms
 -- KEYS[2]  reasons   hash  id -> why it was dead-lettered, JSON, newline, name of its queue
 -- KEYS[3]  bodies    hash  id -> 'enqueued_ms envelope'
--- KEYS[4]  failures  hash  id -> attempts that failed
+-- KEYS[4]  failures  hash  id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[5]  crashes   hash  id -> workers that died with it
 -- KEYS[6]  parents   hash  id -> ids of the jobs that it runs after
 -- KEYS[7]  news      list  ids of jobs that have ended, or may run now, which nobody has seen to yet

@@ -22,7 +22,7 @@
 -- KEYS[20]   joiners      zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
 -- KEYS[21]   undo         hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
 --            once that is undone
--- KEYS[22]   failures     hash    id -> attempts that failed
+-- KEYS[22]   failures     hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[23]   places       hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[24]   held_back    zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[25]   history      zset    how the last jobs of a task ended; see tasks/history.lua

@@ -3,7 +3,7 @@
 -- KEYS[1]  bodies    hash  id -> 'enqueued_ms envelope'
 -- KEYS[2]  dead      zset  id -> when it was dead-lettered, server ms
 -- KEYS[3]  reasons   hash  id -> why it was dead-lettered, JSON, newline, name of its queue
--- KEYS[4]  failures  hash  id -> attempts that failed
+-- KEYS[4]  failures  hash  id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[5]  crashes   hash  id -> workers that died with it
 -- KEYS[6]  queue     list  ids, the next one first
 -- KEYS[7]  bell      list  at most one token

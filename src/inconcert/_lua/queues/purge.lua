@@ -4,7 +4,7 @@
 -- KEYS[2]  queue     list  ids, the next one first
 -- KEYS[3]  delayed   zset  id -> due time, server ms
 -- KEYS[4]  states    hash  id -> where it is, unless in its queue
--- KEYS[5]  failures  hash  id -> attempts that failed
+-- KEYS[5]  failures  hash  id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[6]  crashes   hash  id -> workers that died with it
 -- KEYS[7]  line      zset  address -> ticket: puts that wait for room
 -- KEYS[8]  recent    hash  request -> its answer, 120 s

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
 -- KEYS[2]    claimed   hash    id -> 'place attempt since_ms queue-name'; of this worker
--- KEYS[3]    failures  hash    id -> attempts that failed
+-- KEYS[3]    failures  hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[4]    crashes   hash    id -> workers that died with it
 -- KEYS[5]    states    hash    id -> where it is, if not in its queue
 -- KEYS[6]    progress  hash    id -> how far it is, JSON

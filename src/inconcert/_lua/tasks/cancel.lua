@@ -3,7 +3,7 @@
 -- KEYS[1]  bodies    hash    id -> 'enqueued_ms envelope'
 -- KEYS[2]  states    hash    id -> where it is, unless in its queue
 -- KEYS[3]  dead      zset    id -> when it was dead-lettered, server ms
--- KEYS[4]  failures  hash    id -> attempts that failed
+-- KEYS[4]  failures  hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[5]  crashes   hash    id -> workers that died with it
 -- KEYS[6]  watchers  zset    'id address': processes that wait for its end
 -- KEYS[7]  queue     list    ids, the next one first; of their queue
@@ -119,7 +119,8 @@ local function cancel(id, result)
     redis.call('HSET', places, id, '-' .. text)  -- it may have been about to run: who claims it lets others in
   end
   local about = history_of(body)
-  local attempts = about and (redis.call('HGET', failures, id) or 0) + (redis.call('HGET', crashes, id) or 0)
+  local failed = about and string.match(redis.call('HGET', failures, id) or '0', '^%d+')
+  local attempts = about and failed + (redis.call('HGET', crashes, id) or 0)
   -- Its id stays in its queue: without a body, it is not run.
   for _, key in ipairs({bodies, states, failures, crashes, pending, unfollowed}) do
     redis.call('HDEL', key, id)

@@ -8,7 +8,7 @@
 -- KEYS[6]  unique     hash    unique name -> id of the job that has it, and end of its window, server ms, or 0
 -- KEYS[7]  checks     zset    unique name -> when to check whether it is still taken, server ms
 -- KEYS[8]  dead       zset    id -> when it was dead-lettered, server ms
--- KEYS[9]  failures   hash    id -> attempts that failed
+-- KEYS[9]  failures   hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[10] crashes    hash    id -> workers that died with it
 -- KEYS[11] stepped    hash    id -> the number of its latest step
 -- KEYS[12] places     hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is

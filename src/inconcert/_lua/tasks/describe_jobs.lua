@@ -4,15 +4,15 @@
 -- KEYS[2]  states     hash    id -> where it is, unless in its queue
 -- KEYS[3]  dead       zset    id -> when it was dead-lettered, server ms
 -- KEYS[4]  reasons    hash    id -> why it was dead-lettered, JSON, newline, name of its queue
--- KEYS[5]  failures   hash    id -> attempts that failed
+-- KEYS[5]  failures   hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[6]  crashes    hash    id -> workers that died with it
 -- KEYS[7]  described  hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself
 -- ARGV[1]  head       what the envelopes of these jobs begin with, before any signature; '' for all
 -- ARGV[2..]  ids      of the jobs, 1 to 250
--- RETURNS  {looked, id, state, body, failures, crashes, about, ...}: at how many of the ids it looked, fewer than given if
+-- RETURNS  {looked, id, state, body, failures, crashes, about, why, ...}: at how many of the ids it looked, fewer than given if
 --          these have 1 MiB; then each job that is there and begins so. The state is 'queued ', 'delayed QUEUE',
 --          'waiting DELAY_MS QUEUE', 'running WORKER', 'cancelling WORKER' or 'failed DIED_MS'; about is what the worker
---          says of itself, or the reason
+--          says of itself, or the reason; why is why its latest attempt failed, if it is not dead
 -- TWICE    the same; nothing is changed
 -- COST     O(N log D), N ids, D dead jobs
 -- @include if_small
@@ -39,10 +39,12 @@ for i, id in ipairs(ids) do
     elseif worker then
       about = redis.call('HGET', described, worker) or ''
     end
-    bytes = bytes + #about
+    local count, why = string.match(failed[i] or '0 ', '^(%d+) (.*)$')
+    bytes = bytes + #about + #why
     answer[at + 1], answer[at + 2], answer[at + 3] = id, where, body
-    answer[at + 4], answer[at + 5], answer[at + 6] = tonumber(failed[i]) or 0, tonumber(crashed[i]) or 0, about
-    at = at + 6
+    answer[at + 4], answer[at + 5] = tonumber(count), tonumber(crashed[i]) or 0
+    answer[at + 6], answer[at + 7] = about, why
+    at = at + 7
   end
 end
 answer[1] = looked

@@ -9,7 +9,7 @@
 -- KEYS[7]   checks      zset  unique name -> when to check whether it is still taken, server ms
 -- KEYS[8]   dead        zset  id -> when it was dead-lettered, server ms
 -- KEYS[9]   reasons     hash  id -> why it was dead-lettered, JSON, newline, name of its queue
--- KEYS[10]  failures    hash  id -> attempts that failed
+-- KEYS[10]  failures    hash  id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[11]  crashes     hash  id -> workers that died with it
 -- KEYS[12]  children    zset  'id child', all of score 0: a job that runs after this one and has not ended
 -- KEYS[13]  followers   zset  'id child', all of score 0: a child to resolve when the job of this id has ended
