@@ -140,7 +140,8 @@ class Coordinator(TaskCoordinator):
         self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
         self._timeout = durations.call_timeout("a coordinator", timeout)
         self._layout = Layout(partitions, chat_groups).checked()
-        self._source = cast("Source", url) if hasattr(url, "anew") else source_of(url)
+        is_source = hasattr(url, "anew")
+        self._source = cast("Source", url) if is_source else source_of(cast("str", url))
         self._stand_in: StandIn | None = None
         self._conditions = Conditions.checked(failover_guard, replicas, is_cluster=self._source.is_cluster)
         keys = Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)

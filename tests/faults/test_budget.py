@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
@@ -58,10 +58,10 @@ class Turns:
 
 
 @contextmanager
-def counted(most: int) -> Iterator[None]:
+def counted(most: int) -> Generator[None]:
     """No turn of the running loop may call one of our functions more often."""
     loop, seen = cast("Any", asyncio.get_running_loop()), Turns()
-    run_once = type(loop)._run_once
+    run_once: Any = cast("Any", type(loop))._run_once
 
     def run_and_count() -> None:
         seen.next()
@@ -153,15 +153,14 @@ def in_line(concert: Coordinator) -> int:
 
 
 @asynccontextmanager
-async def with_many(concert: Coordinator, elsewhere: Coordinator, many: Many, count: int) -> AsyncIterator[None]:
+async def with_many(concert: Coordinator, elsewhere: Coordinator, many: Many, count: int) -> AsyncGenerator[None]:
     """While so many are there."""
     kept = await many(concert, elsewhere, count)
     try:
         yield
     finally:
-        ended = [
-            each for each in [*kept, *(kept[1] if isinstance(kept, tuple) else [])] if isinstance(each, asyncio.Task)
-        ]
+        parts: list[Any] = [*kept, *(kept[1] if isinstance(kept, tuple) else [])]
+        ended: list[asyncio.Task[Any]] = [part for part in parts if isinstance(part, asyncio.Task)]
         for task in ended:
             task.cancel()
         await asyncio.gather(*ended, return_exceptions=True)

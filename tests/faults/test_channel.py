@@ -441,7 +441,7 @@ async def test_cancelled_closing_closes(server: RealServer, namespace: str, mome
         await concert.__aenter__()
         lease = await concert.lock("door").acquire(timeout=0)
         is_cancelled = await cancel_at(number, moment, concert.__aexit__(None, None, None))
-        assert lease.is_lost
+        assert (lease.is_lost, lease.remaining) == (False, 0)
         await eventually(lambda: name not in str(server.command("CLIENT", "LIST")))
         assert len(asyncio.all_tasks()) == 1
         number += 1

@@ -170,7 +170,11 @@ async def end(concert: Coordinator, *jobs: Job[Any]) -> None:
 @pytest.fixture
 def nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers do not ask by themselves."""
-    monkeypatch.setattr(Asker, "run", lambda _asker: anyio.sleep_forever())
+
+    async def sleep(_: Asker) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(Asker, "run", sleep)
 
 
 @pytest.mark.usefixtures("nobody_asks")

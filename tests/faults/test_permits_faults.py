@@ -889,7 +889,7 @@ async def test_coordinator_may_be_opened_again(server: RealServer, namespace: st
         async with concert:
             assert await is_free(lock)
             lease = await lock.acquire()
-        assert lease.is_lost
+        assert (lease.is_lost, lease.remaining) == (False, 0)
 
 
 async def test_open_coordinator_is_not_opened_twice(concert: Coordinator) -> None:

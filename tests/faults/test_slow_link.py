@@ -262,6 +262,7 @@ async def test_middling_replies_come_together(proxy: Proxy, monkeypatch: pytest.
     async with Coordinator(proxy.url, timeout=4) as concert:
         session = session_of(concert)
         await echo(session, "well")
+        proxy.delay(0.2, direction="to_client")  # so that the line can be looked at
         asked = [asyncio.create_task(session.run(LARGE(key=KEY, length=100_000))) for _ in range(20)]
         line = channel_of(session)._large_replies
         await eventually(lambda: line._bytes == 500_000)
@@ -274,6 +275,7 @@ async def test_large_reply_of_a_caller_that_has_gone_is_not_sent(proxy: Proxy) -
     async with Coordinator(proxy.url, timeout=4) as concert:
         session = session_of(concert)
         await echo(session, "well")
+        proxy.delay(0.2, direction="to_client")  # so that the line can be looked at
         line = channel_of(session)._large_replies
         asked = [asyncio.create_task(session.run(LARGE(key=KEY, length=1_000_000))) for _ in range(20)]
         await eventually(lambda: len(line._line) == 19)
@@ -290,6 +292,7 @@ async def test_large_replies_outlive_a_cut(proxy: Proxy) -> None:
     async with Coordinator(proxy.url, timeout=4) as concert:
         session = session_of(concert)
         await echo(session, "well")
+        proxy.delay(0.2, direction="to_client")  # so that the line can be looked at
         asked = [asyncio.create_task(session.run(LARGE(key=KEY, length=1_000_000))) for _ in range(5)]
         line = channel_of(session)._large_replies
         await eventually(lambda: len(line._line) == 4)
@@ -304,6 +307,7 @@ async def test_wait_for_a_large_reply_ends(proxy: Proxy, is_closed: bool) -> Non
     concert = await Coordinator(proxy.url, timeout=0.6).__aenter__()
     session = session_of(concert)
     await echo(session, "well")
+    proxy.delay(0.2, direction="to_client")  # so that the line can be looked at
     asked = [asyncio.create_task(session.run(LARGE(key=KEY, length=1_000_000))) for _ in range(20)]
     await eventually(lambda: len(channel_of(session)._large_replies._line) == 19)
     proxy.mute()

@@ -20,7 +20,7 @@ _Holding: TypeAlias = dict[tuple[_Thing, bool], tuple[Waiter, HeldLock]]  # of a
 _InFront: TypeAlias = dict[tuple[str, bool], Waiter]  # of the line of an rwlock, whether for its readers
 
 # Which holders a waiter of a kind and a mode waits for; what is not here ends without them.
-_WHICH = {
+_WHICH: dict[tuple[str, str | None], str] = {
     ("lock", None): "any",
     ("election", None): "any",
     ("semaphore", None): "all",
