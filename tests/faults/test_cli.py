@@ -45,7 +45,6 @@ ROOT = Path(__file__).parents[2]
 def run(url: str, namespace: str, folder: str, *args: str) -> None:
     """In a child: be `inconcert`, in this folder."""
     os.environ |= {"INCONCERT_URL": url, "INCONCERT_NAMESPACE": namespace}
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which a test run under nohup ignores
     os.chdir(folder)
     sys.argv = ["inconcert", *args]
     main()
