@@ -86,9 +86,13 @@ class History:
         return all(_has_replicated(node, mark) for mark, node in self._masters.items())
 
     async def enqueue(self, concert: Coordinator) -> None:
-        """Enqueue jobs, a few at a time."""
+        """Enqueue jobs, a few at a time. By name they would all lie in the partition of their task."""
+
+        @concert.task(name="t", queue="q", result_ttl=0)
+        async def run() -> None: ...
+
         while True:
-            calls = [concert.enqueue("t", queue="q", result_ttl=0) for _ in range(20)]
+            calls = [run.enqueue() for _ in range(20)]
             answers = await asyncio.gather(*calls, return_exceptions=True)
             jobs = {job.id for job in answers if not isinstance(job, BaseException)}
             self.errors += len(answers) - len(jobs)
@@ -144,7 +148,8 @@ async def under_kills(cluster: RealCluster, namespace: str, times: int) -> tuple
         for task in tasks:
             task.cancel()
         await asyncio.wait([*tasks, enqueueing])
-        await history.work(three, burst=True)  # what these still held for a master that did not know that it had ended
+        async with new() as four:  # what these still held for a master that did not know that it had ended
+            await history.work(four, burst=True)
         assert (await read_ledger(raw(three), namespace)).bodies == []
     return history, longest
 

@@ -115,16 +115,20 @@ async def test_stream_of_a_job_is_whole_though_its_slot_moves(
 
         job = await count.enqueue()
 
-        async def follow() -> list[Any]:
-            return [item async for item in viewer.tasks.job(job.id).stream()]
+        history: list[Any] = []
+
+        async def follow() -> None:
+            async for item in viewer.tasks.job(job.id).stream():
+                history.append(item)  # noqa: PERF401 - it is looked at meanwhile
 
         async with in_background(concert.run_worker("default")):
             following = asyncio.create_task(follow())
+            await eventually(lambda: history)
             for _ in range(2):
                 await asyncio.to_thread(change, own_cluster, concert._jobs.of_id(job.id).bodies)
             is_over.set()
             async with asyncio.timeout(SOON):
-                history = await following
+                await following
     assert not any(isinstance(item, Restarted) for item in history)
     assert check(history) == list(range(len(history)))
     assert len(history) > 10
@@ -181,7 +185,11 @@ async def test_subscription_may_end_as_its_slot_leaves(
         async with next_signal.subscribe() as heard, signal.subscribe() as again:
             assert (await next_signal.broadcast(1), await signal.broadcast(2)) == (1, 1)
             assert [await anext(heard), await anext(again)] == [1, 2]
-        assert (await next_signal.broadcast(), await signal.broadcast()) == (0, 0)
+
+        async def is_unheard() -> bool:  # soon: leaving has a connection of its own, and is not awaited
+            return (await next_signal.broadcast(), await signal.broadcast()) == (0, 0)
+
+        await eventually(is_unheard)
     assert not [record for record in caplog.records if record.levelname != "DEBUG"]
 
 

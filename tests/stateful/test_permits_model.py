@@ -291,7 +291,7 @@ class PermitsModel(RuleBasedStateMachine):
         for visitor in gone:
             assert isinstance((await asyncio.gather(visitor.task, return_exceptions=True))[0], NotConnected)
         ended = [visitor for visitor in [*self.model.held, *self.lapsed] if visitor.client == client]
-        assert all(visitor.lease is not None and visitor.lease.is_lost for visitor in ended)
+        assert all(visitor.lease is not None and visitor.lease.remaining == 0 for visitor in ended)
         released = [visitor for visitor in ended if visitor in [*self.model.held, *self.unnoticed]]
         self.loss_is_noted = self.loss_is_noted or bool(released)
         self.unnoticed = [visitor for visitor in self.unnoticed if visitor not in released]

@@ -77,7 +77,7 @@ class SchedulesModel(RuleBasedStateMachine):
     def put(self, id_: str, rule_: str) -> None:
         """With the same rule it stays where it is."""
         before = self.known.get(id_)
-        answer = self.change("put", id_, rule=rule_, since_ms="", definition="{}")
+        answer = self.change("put", id_, rule=rule_, since_ms="", definition="{}", result=self.keys.result(id_))
         assert answer == (before is None)
         found = self.known[id_] = before or Schedule(rule_, 0)
         if before is None or before.rule != rule_:
