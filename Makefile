@@ -26,6 +26,8 @@ TESTS = $(1)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(2)
 AGAIN = $(1)/python -m pytest --last-failed --last-failed-no-failures none $(2)
 tests = $(if $(CI),$(TESTS) --cache-clear || $(AGAIN),$(TESTS))
 PEERS := arq docket saq streaq taskiq
+# Tests start hundreds of Python processes, and each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
