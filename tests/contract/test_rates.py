@@ -146,23 +146,48 @@ async def test_raised_rate_holds_for_those_in_line(any_concert: Coordinator, els
 
 
 async def test_lowered_rate_holds_for_those_in_line(any_concert: Coordinator, elsewhere: Coordinator) -> None:
-    """After the next one, which the old one let come."""
+    """Once the next one comes, which the old one let come; as much of the period is over as was of the old one."""
     began: list[int] = []
 
     async def at_a_rate(number: int) -> None:
         began.append(number)
 
-    async def is_the_next_an_hour_away() -> bool:
+    async def is_the_next_far_away() -> bool:
         page = await any_concert.tasks.jobs(state=JobStatus.DELAYED)
-        return any(job.due_at is not None and job.due_at - job.enqueued_at > 3500 for job in page.jobs)
+        return any(job.due_at is not None and job.due_at - job.enqueued_at > 100 for job in page.jobs)
 
     old = any_concert.task(name="at a rate", rate=Rate(1, per=1.0))(at_a_rate)
-    new = elsewhere.task(name="at a rate", rate=Rate(1, per=3600.0))(at_a_rate)
+    new = elsewhere.task(name="at a rate", rate=Rate(1, per=1_000_000.0))(at_a_rate)
     async with in_background(any_concert.run_worker("default", concurrency=10)):
         await any_concert.enqueue_many([old.call(number) for number in range(5)])
         await new.enqueue(5)
-        await eventually(is_the_next_an_hour_away)
+        await eventually(is_the_next_far_away)
     assert 1 <= len(began) < 5
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 10), (10, 3)])
+async def test_jobs_that_began_before_a_change_count_under_the_new_rate(
+    any_concert: Coordinator, elsewhere: Coordinator, before: int, after: int
+) -> None:
+    """One for one: three that began leave room for as many as the new rate has more, and for none if it has three."""
+    began: list[int] = []
+
+    async def at_a_rate(number: int) -> None:
+        began.append(number)
+
+    async def does_the_next_wait() -> bool:
+        page = await any_concert.tasks.jobs(state=JobStatus.DELAYED)
+        return any(job.due_at is not None and job.due_at - job.enqueued_at > 300 for job in page.jobs)
+
+    old = any_concert.task(name="at a rate", rate=Rate(before, per=3600.0))(at_a_rate)
+    new = elsewhere.task(name="at a rate", rate=Rate(after, per=3600.0))(at_a_rate)
+    async with in_background(any_concert.run_worker("default", concurrency=20)):
+        for job in await any_concert.enqueue_many([old.call(number) for number in range(3)]):
+            await job.result(timeout=WITHIN)
+        await elsewhere.enqueue_many([new.call(number) for number in range(3, 14)])
+        await eventually(does_the_next_wait)
+        await eventually(lambda: len(began) >= after)
+    assert len(began) == after
 
 
 async def test_job_in_line_for_a_place_does_not_wait_for_an_old_rate(

@@ -440,3 +440,14 @@ def test_job_that_ends_late_frees_no_place_of_another_worker() -> None:
     assert ("w.1", "job1", 1001) in model.lost
     assert "job1" in model.held["w.2"]
     model.no_limit_is_exceeded()
+
+
+def test_releases_that_say_different_rates_let_no_more_begin_than_the_faster() -> None:
+    """Their jobs come in turns, and each changes the rate; the model seldom comes that way."""
+    model = LimitsModel()
+    model.start()
+    for task in ["rate, changed", "rate"] * 5:
+        model.enqueue(task=task, key=1, count=4, is_late=False)
+        model.claim(0, 5, is_sent_again=False)
+        model.time_passes(1)
+    model.no_more_jobs_begin_than_the_rate_says()

@@ -35,7 +35,7 @@ _MOST_TURNS = 100  # in one drain, each of which brings new jobs: the same with 
 _MOST_DEAD = 1000  # dead letters that are compared with those from before
 _MOST_SHOWN = 20  # jobs in one message
 
-_RATE = re.compile(rb"(\d+ ){5}")  # how far a rate is used up, as read_rate.lua reads it; a limit has three numbers
+_RATE = re.compile(rb"(\d+ ){6}")  # how far a rate is used up, as read_rate.lua reads it; a limit has three numbers
 
 AnyTask = Task[..., Any] | str
 

@@ -33,7 +33,7 @@ local function pace(places, held_back, states, queues, rate, now_us)
       end
     end
   end
-  redis.call('HSET', places, limit, string.format('%.0f %.0f %.0f %.0f %.0f %s', rate.used_us, rate.due_ms, rate.interval_us,
-    rate.burst_us, rate.at_ms, rate.next_id))
+  redis.call('HSET', places, limit, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %s', rate.used_us, rate.due_ms,
+    rate.interval_us, rate.burst_us, rate.at_ms, rate.debt_us, rate.next_id))
   return came
 end

@@ -46,7 +46,7 @@ local function take_places(limited, id, text, state)
   end
   if limits.rate then
     local rate = limited.rates[limits.of_rate]
-    rate.used_us = rate.used_us + rate.interval_us
+    rate.used_us, rate.debt_us = rate.used_us + rate.interval_us, rate.debt_us + rate.interval_us
   end
   if #limits.counts > 0 then
     limited.taken[#limited.taken + 1], limited.taken[#limited.taken + 2] = id, limits.text

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]   bodies     hash    id -> 'enqueued_ms envelope'
 -- KEYS[2]   places     hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS INTERVAL_US BURST_US AT_MS
---           NEXT_ID', see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
+--           DEBT_US NEXT_ID', see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[3]   held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[4]   delayed    zset    id -> due time, server ms; of its queue
 -- ARGV[1]   id         of the job
@@ -22,7 +22,7 @@ for line in string.gmatch(limits, ':(%x+)') do
   local entry = string.format('%s %014.0f %s', line, due_ms % 1e15, id)  -- as hold_back.lua has written it
   local state = redis.call('HGET', places, line) or ''
   local in_use, most = string.match(state, '^(%d+) (%d+) %d+$')  -- of a limit
-  local next_ms, interval_us, next_id = string.match(state, '^%d+ (%d+) (%d+) %d+ %d+ (.*)$')  -- of a rate
+  local next_ms, interval_us, next_id = string.match(state, '^%d+ (%d+) (%d+) %d+ %d+ %d+ (.*)$')  -- of a rate
   local is_next = next_id == id and tonumber(next_ms) == tonumber(due_ms)
   if is_next or redis.call('ZSCORE', held_back, entry) then
     local ahead = is_next and 0 or redis.call('ZLEXCOUNT', held_back, '[' .. line .. ' ', '(' .. entry)
