@@ -1,12 +1,13 @@
 """Durable steps: a script that keeps what a late twin sends is flagged, and ours, in the same story, is not."""
 
+from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from inconcert._redis.scripts import Script, load
+from inconcert._redis.scripts import Script, assemble
 from inconcert.tasks import worker_lease
 from inconcert.tasks.store import JobKeys
 from inconcert.testing import World
@@ -15,6 +16,7 @@ from tests.support.durable_history import DurableHistory
 from tests.support.histories import Violation
 from tests.support.short_lease import with_lease
 
+_LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 _LEASE = 1.0  # seconds of a heartbeat: less than a call may take
 
 _FENCE = "if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then\n  return 0\nend\n"
@@ -22,9 +24,9 @@ _FENCE = "if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= plac
 
 def _unfenced() -> Any:
     """The script that keeps a step, without the look at who holds the job."""
-    source = load("tasks/commit_step").source
-    assert source.count(_FENCE) == 1
-    return Script("tasks/commit_step", source.replace(_FENCE, "")).bind(JobKeys)
+    text = assemble("tasks/commit_step", lambda part: (_LUA / f"{part}.lua").read_text("utf-8"))
+    assert text.count(_FENCE) == 1
+    return Script("tasks/commit_step", text.replace(_FENCE, "")).bind(JobKeys)
 
 
 async def late_twin(world: World, recipe: None) -> list[Violation]:

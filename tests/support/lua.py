@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
-__all__ = ["Names", "names_of"]
+__all__ = ["Names", "instructions_of", "names_of"]
 
 _dump: Callable[[bytes, bytes], bytes] = (
     import_module("lupa.lua51")  # which has no type hints
@@ -126,12 +126,25 @@ def names_of(text: str) -> Names:
     Raises:
         lupa.lua51.LuaError: It does not compile.
     """
-    functions = list(_all(_Reader(_dump(text.encode(), b"=")).function()))
+    functions = _functions(text)
     return Names(
         frozenset(name for function in functions for name in _globals(function, "GETGLOBAL")),
         frozenset(name for function in functions for name in _globals(function, "SETGLOBAL")),
         [found for function in functions for found in _unused(function)],
     )
+
+
+def instructions_of(text: str) -> list[tuple[tuple[int, ...], list[str]]]:
+    """What each function of this program does, wherever its lines are, with the strings that it uses.
+
+    Raises:
+        lupa.lua51.LuaError: It does not compile.
+    """
+    return [(function.code, function.constants) for function in _functions(text)]
+
+
+def _functions(text: str) -> list[_Function]:
+    return list(_all(_Reader(_dump(text.encode(), b"=")).function()))
 
 
 def _all(function: _Function) -> Iterator[_Function]:

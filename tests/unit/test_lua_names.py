@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from inconcert._redis.scripts import load
-from tests.support.lua import Names, names_of
+from inconcert._redis.scripts import assemble, load
+from tests.support.lua import Names, instructions_of, names_of
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 SCRIPTS = sorted(
@@ -37,6 +37,17 @@ def test_script_knows_the_names_that_it_uses(script: str) -> None:
 def test_script_reads_each_local(script: str) -> None:
     """What it computes, takes apart or includes is used; `_` is for what is not."""
     assert names_of(load(script).source).unused == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_without_comments_does_the_same(script: str) -> None:
+    """No server is sent comments, and none of the code is taken for one."""
+    text = assemble(script, lambda part: (LUA / f"{part}.lua").read_text("utf-8"))
+    source = load(script).source
+
+    assert instructions_of(source) == instructions_of(text)
+    assert "--" not in source
+    assert "\n\n" not in source
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,16 @@ def test_missing_key_is_told() -> None:
         TAKE.bind(Queue)(Queue(), holder="s.1", limit=3)
 
 
+def test_comment_does_not_make_another_script() -> None:
+    """Of any place: the server would keep both. The names in the header are known all the same."""
+    plain, commented = "local a = 'a'\nreturn a\n", "local a = 'a'  -- why\n\n  -- why\nreturn a\n"
+    script = Script("things/take", f"-- things/take: take some.\n--\n-- KEYS[1]  bell  list\n{commented}")
+
+    assert script.source == plain
+    assert script.sha == Script("things/take", plain).sha != Script("things/take", "local a = 'b'\nreturn a\n").sha
+    assert script.bind(Queue)(Queue()) == Command(script, ("bell of q",), ())
+
+
 def test_every_script_of_the_package_has_its_includes() -> None:
     """None is missing, and none is there twice."""
     for script in loaded():

@@ -59,21 +59,21 @@ class Script:
 
     Args:
         name: Such as `permits/acquire`.
-        source: The Lua text, with its header and its includes.
+        text: The Lua text, with its header and its includes.
 
     Attributes:
         name: Such as `permits/acquire`.
-        source: The Lua text.
+        source: What the server runs: the text without comments, so that another comment does not make another script.
         sha: What `EVALSHA` calls it by.
     """
 
     __slots__ = ("_binders", "_header", "_with_room", "name", "sha", "source")
 
-    def __init__(self, name: str, source: str) -> None:
+    def __init__(self, name: str, text: str) -> None:
         self.name = name
-        self.source = source
-        self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-        self._header = [line.groups("") for line in _PARAMETER.finditer(source)]
+        self.source = _without_comments(text)
+        self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self._header = [line.groups("") for line in _PARAMETER.finditer(text)]
         self._binders: dict[tuple[type, ...], Binder] = {}
         self._with_room: Script | None = None
 
@@ -160,6 +160,12 @@ def assemble(name: str, read: Callable[[str], str]) -> str:
 
 def _read(name: str) -> str:
     return files("inconcert").joinpath("_lua", f"{name}.lua").read_text("utf-8")
+
+
+def _without_comments(text: str) -> str:
+    """The code of a script, which has no `--` in its strings, without empty lines."""
+    lines = (line.partition("--")[0].rstrip() for line in text.splitlines())
+    return "".join(f"{line}\n" for line in lines if line)
 
 
 def _has(bundle: type, name: str) -> bool:
