@@ -1,7 +1,8 @@
 """The Lua scripts, read from the `.lua` files beside this package, and called by the names in their headers.
 
 A file is named `<primitive>/<verb>.lua`.  A line `-- @include name` in it is replaced by `include/name.lua`, which
-defines one local function, and may include others; each comes once, before the first that calls it.
+defines one local function, and may include others; each comes once, before the first that calls it.  When a module is
+imported, only the headers of its scripts are read; a script is put together when it is called first.
 
 A header names the keys and arguments, says what the script answers, and what a second run answers: any script may run
 twice, because one whose reply was lost is sent again.  `KEYS[1]  holders` is filled with the attribute `holders` of a
@@ -11,7 +12,7 @@ bundle of keys, and `ARGV[2]  limit` with the keyword `limit`: no caller counts.
 import hashlib
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from inconcert._redis.operations import Operation
 
 __all__ = ["Binder", "Command", "Script", "assemble", "load", "loaded"]
 
+_LUA = files("inconcert").joinpath("_lua")
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"^-- (KEYS|ARGV)\[\d+(\.\.)?\] +(\w+)", re.MULTILINE)
 _HAS_ROOM = "local has_room = false", "local has_room = true"
@@ -59,30 +61,37 @@ class Script:
 
     Args:
         name: Such as `permits/acquire`.
-        text: The Lua text, with its header and its includes.
+        text: The Lua text, with its header; without its includes.
 
     Attributes:
         name: Such as `permits/acquire`.
-        source: What the server runs: the text without comments, so that another comment does not make another script.
-        sha: What `EVALSHA` calls it by.
     """
-
-    __slots__ = ("_binders", "_header", "_with_room", "name", "sha", "source")
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
-        self.source = _without_comments(text)
-        self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self._text = text
         self._header = [line.groups("") for line in _PARAMETER.finditer(text)]
         self._binders: dict[tuple[type, ...], Binder] = {}
-        self._with_room: Script | None = None
 
-    @property
+    @cached_property
+    def source(self) -> str:
+        """What the server runs: the text with its includes, without comments: another comment makes no other script.
+
+        Raises:
+            FileNotFoundError: One is missing.
+            ValueError: They go in a circle.
+        """
+        return _without_comments(assemble(self.name, lambda name: self._text if name == self.name else _read(name)))
+
+    @cached_property
+    def sha(self) -> str:
+        """What `EVALSHA` calls it by."""
+        return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    @cached_property
     def with_room(self) -> "Script":
         """Its other form, which answers in any case; this one answers `LARGE BYTES` in place of what is large."""
-        if self._with_room is None:
-            self._with_room = Script(self.name, self.source.replace(*_HAS_ROOM))
-        return self._with_room
+        return Script(self.name, self.source.replace(*_HAS_ROOM))
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"
@@ -124,7 +133,7 @@ _loaded: list[Script] = []
 @cache
 def load(name: str) -> Script:
     """The script of this name, such as `permits/acquire`."""
-    script = Script(name, assemble(name, _read))
+    script = Script(name, _read(name))
     _loaded.append(script)
     return script
 
@@ -159,7 +168,7 @@ def assemble(name: str, read: Callable[[str], str]) -> str:
 
 
 def _read(name: str) -> str:
-    return files("inconcert").joinpath("_lua", f"{name}.lua").read_text("utf-8")
+    return _LUA.joinpath(f"{name}.lua").read_text("utf-8")
 
 
 def _without_comments(text: str) -> str:
