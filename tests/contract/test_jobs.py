@@ -30,6 +30,7 @@ from inconcert import (
     Retry,
     TaskStats,
     current_job,
+    durable,
 )
 from inconcert._rules.payloads import JSON
 from inconcert.tasks import worker_lease as claims_module
@@ -691,6 +692,55 @@ async def test_progress_is_seen_by_whoever_asks(any_concert: Coordinator) -> Non
         assert await job.progress() is None
         with pytest.raises(NotHeld):
             await claimed.progress(1)
+    assert "progress" not in {name.decode().rpartition(":")[2] for name in await _keys(any_concert)}
+
+
+@pytest.mark.parametrize("how", ["sleeps", "fails", "comes back"])
+async def test_progress_is_kept_between_attempts(any_concert: Coordinator, how: str) -> None:
+    """Also where another worker, whose reports are counted from 1 again, has the next one."""
+    seen: list[Progress | None] = []
+
+    @any_concert.task(name="t")
+    async def task() -> None:
+        current = current_job()
+        seen.append(await job.progress())
+        if len(seen) > 1:
+            await current.progress(0.75)
+            seen.append(await job.progress())
+            return
+        await current.progress(0.25)
+        await current.progress(0.5, "half an apple")
+        if how == "sleeps":
+            await durable.sleep("rest", 3600)
+        elif how == "comes back":
+            await current.nack(delay=3600)
+        raise Retry(after=3600)
+
+    job = await task.enqueue()
+    await any_concert.run_worker("default", burst=True)
+    assert (await job.status(), await job.progress()) == (JobStatus.DELAYED, Progress(0.5, "half an apple"))
+    await make_due(any_concert, "default")
+    await any_concert.run_worker("default", burst=True)
+    assert seen == [None, Progress(0.5, "half an apple"), Progress(0.75)]
+    assert await job.progress() is None
+
+
+@pytest.mark.parametrize("end", ["cancel", "cancel_all", "close"])
+async def test_progress_is_dropped_with_the_job_that_waits(any_concert: Coordinator, end: str) -> None:
+    """And where its worker gives it back."""
+    job = await any_concert.enqueue("t")
+    async with any_concert.consume("default") as jobs:
+        claimed = await anext(jobs)
+        await claimed.progress(0.5)
+        if end == "close":
+            await claimed.give_back()
+        else:
+            await claimed.nack(delay=3600)
+    if end == "cancel":
+        assert await job.cancel()
+    elif end == "cancel_all":
+        assert await any_concert.tasks.cancel_all() == 1
+    assert await job.progress() is None
     assert "progress" not in {name.decode().rpartition(":")[2] for name in await _keys(any_concert)}
 
 

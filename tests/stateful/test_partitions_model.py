@@ -325,7 +325,7 @@ class PartitionsModel(RuleBasedStateMachine):
 
     def status(self, job: str) -> str:
         keys = self.jobs.of_id(job)
-        [status, _] = self.run(WATCH(keys, result=keys.result(job), id=job, address=""))
+        [status, _, _] = self.run(WATCH(keys, result=keys.result(job), id=job, address=""))
         return str(status.decode())
 
     # What holds after each step.

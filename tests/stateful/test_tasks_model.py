@@ -30,6 +30,7 @@ from inconcert.tasks.store import (
     ENQUEUE,
     ENQUEUE_AFTER,
     FREE_NAMES,
+    PROGRESS,
     RESCHEDULE,
     RESOLVE_DEPENDENTS,
     WAIT_AGAIN,
@@ -76,6 +77,7 @@ class TasksModel(RuleBasedStateMachine):
         self.dead: dict[str, str] = {}  # and the queue that each came from
         self.failures: dict[str, int] = {}
         self.crashes: dict[str, int] = {}
+        self.progress: dict[str, str] = {}  # and the number of the report
         self.workers: list[Worker] = []
         self.put = 0
         self.rescheduled = 0
@@ -371,6 +373,7 @@ class TasksModel(RuleBasedStateMachine):
         self.cancelling.discard(job)
         self.failures.pop(job, None)
         self.crashes.pop(job, None)
+        self.progress.pop(job, None)
 
     # Workers come, and claim.
 
@@ -422,6 +425,15 @@ class TasksModel(RuleBasedStateMachine):
                 worker.held[job] = (at, name)
                 worker.last.append(job)
         assert self.ask(worker, names, worker.number, count) == expected
+        for job in worker.last:
+            self.report(worker, job, worker.number)
+
+    def report(self, worker: Worker, job: str, number: int) -> None:
+        """Its progress; what was sent earlier changes nothing."""
+        claimed, (place, _) = self.keys.claimed(worker.name), worker.held[job]
+        for each in (number, number - 1):
+            assert self.run(PROGRESS(self.keys, claimed=claimed, id=job, place=place, how_far=f"[{each}]", number=each))
+        self.progress[job] = f"{number} [{number}]"
 
     @precondition(lambda self: any(worker.is_alive and worker.number for worker in self.workers))
     @rule(pick=picks, names=orders, count=counts)
@@ -517,6 +529,10 @@ class TasksModel(RuleBasedStateMachine):
         del worker.held[job]
         if verdict != "back":
             self.failures[job] = self.failures.get(job, 0) + 1
+        if verdict == "retry" and job in self.progress:
+            self.progress[job] = "0 " + self.progress[job].partition(" ")[2]
+        else:
+            self.progress.pop(job, None)
         if verdict == "dead":
             self.die(job, queue)
         elif verdict == "back" or job in self.cancelling:
@@ -627,6 +643,7 @@ class TasksModel(RuleBasedStateMachine):
             return
         back = buried = 0
         for job, (_, queue) in reversed(worker.held.items()):
+            self.progress.pop(job, None)
             self.crashes[job] = self.crashes.get(job, 0) + 1
             if self.crashes[job] >= MOST_CRASHES:
                 self.die(job, queue)
@@ -644,6 +661,7 @@ class TasksModel(RuleBasedStateMachine):
         worker = self.any_worker(pick)
         assert self.give_back(worker, max_crashes=0) == [len(worker.held), 0, 0]
         for job, (_, queue) in reversed(worker.held.items()):
+            self.progress.pop(job, None)
             self.ready[queue].insert(0, job)
         worker.held, worker.is_alive = {}, False
 
@@ -675,6 +693,8 @@ class TasksModel(RuleBasedStateMachine):
         assert {worker: sorted(jobs) for worker, jobs in ledger.claimed.items()} == held
         assert set(ledger.dead) == set(ledger.reasons) == set(self.dead)
         assert (ledger.failures, ledger.crashes) == (self.failures, self.crashes)
+        progress = self.client.hgetall(self.keys.progress)
+        assert {job.decode(): how_far.decode() for job, how_far in progress.items()} == self.progress
         assert ledger.results == self.ended
         assert ledger.states == self.states()
         waiting = Counter(name.encode() for *_, name in self.waiting.values())
@@ -703,7 +723,7 @@ class TasksModel(RuleBasedStateMachine):
     @invariant()
     def every_job_says_how_it_is(self) -> None:
         for job in [f"job{number + 1}" for number in range(self.put)]:
-            [status, _] = self.run(WATCH(self.keys, result=self.keys.result(job), id=job, address=""))
+            [status, _, _] = self.run(WATCH(self.keys, result=self.keys.result(job), id=job, address=""))
             assert status.decode() == self.status(job)
 
     def status(self, job: str) -> str:

@@ -175,7 +175,7 @@ async def job_view(concert: Coordinator, poll: Poll, redact: Redact, job_id: str
         shown = [redact("error" if one.code == "last_error" else "reason", one.text) for one in reasons]
         view = replace(view, reasons=shown)
     try:
-        if status is JobStatus.RUNNING and (progress := await job.progress()) is not None:
+        if view.can_be_cancelled and (progress := await job.progress()) is not None:
             return replace(view, fraction=progress.fraction, progress=redact("progress", progress.text))
         if status in {JobStatus.SUCCEEDED, JobStatus.FAILED}:
             return replace(view, result=redact("result", as_json(await job.result(timeout=0))))

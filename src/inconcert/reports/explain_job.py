@@ -70,7 +70,7 @@ class JobQuestion:
         reasons: list[Reason] = []
         status = JobStatus.UNKNOWN
         for _ in range(_TRIES):  # it may go on while it is looked for
-            status, about = Snapshot.read(await self._ref.session.run(Snapshot.take(self._keys, self._id, "")))
+            status, about, _ = Snapshot.read(await self._ref.session.run(Snapshot.take(self._keys, self._id, "")))
             if status is JobStatus.UNKNOWN:
                 raise JobNotFound(self._id)
             reasons = await self._reasons(status, about)

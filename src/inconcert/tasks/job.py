@@ -34,7 +34,7 @@ _UNKNOWN = "none"  # the queue of a job of which only the id is known
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress that a running job has reported.
+    """The progress that a job has reported.
 
     Attributes:
         fraction: From 0 to 1.
@@ -90,18 +90,18 @@ class Job(Generic[R_co]):
 
         Cost: 1 round trip.
         """
-        status, _ = await self._inspect()
-        return status
+        return (await self._inspect()).status
 
     async def progress(self) -> Progress | None:
-        """Its reported progress; None if it is not running, or has not reported any.
+        """The progress that it last reported; None if it has not reported any, or has ended.
+
+        It is kept while the job sleeps or waits for another attempt, until that attempt reports its own. It is dropped
+        where a worker gives the job back because it closes, or has died.
 
         Cost: 1 round trip.
         """
-        status, about = await self._inspect()
-        if status is JobStatus.RUNNING and about:
-            return Progress(*msgspec.json.decode(about, type=tuple[float, str]))
-        return None
+        how_far = (await self._inspect()).progress
+        return Progress(*msgspec.json.decode(how_far, type=tuple[float, str])) if how_far else None
 
     @overload
     async def result(self, *, timeout: Seconds | None = None) -> R_co: ...
@@ -128,8 +128,8 @@ class Job(Generic[R_co]):
 
         Cost: 1 round trip if it has ended. Otherwise 1 to register the wait, 0 while waiting, 1 when it has ended.
         """
-        status, about = await self._ended(durations.timeout(timeout))
-        return read_outcome(self.id, status, about, self._returns if as_type is None else as_type)
+        ended = await self._ended(durations.timeout(timeout))
+        return read_outcome(self.id, ended.status, ended.about, self._returns if as_type is None else as_type)
 
     @overload
     def stream(self: "Job[AsyncIterator[T]]", *, after: str | None = None) -> Stream[T]: ...
@@ -193,7 +193,7 @@ class Job(Generic[R_co]):
             after it, 1 and 1 more for each 100 of them.
         """
         seconds = durations.timeout(timeout)
-        if await self._cancel(*await self._inspect()):
+        if await self._cancel(await self._inspect()):
             return True
         if seconds == 0:
             return False
@@ -223,7 +223,7 @@ class Job(Generic[R_co]):
         Cost: 2 round trips; 1 if it is too late.
         """
         delay_ms = milliseconds(durations.delay(delay))
-        status, name = await self._inspect()
+        status, name, _ = await self._inspect()
         if status not in _OUT_OF_QUEUE:
             return status is JobStatus.QUEUED and delay_ms == 0
         keys = self._keys
@@ -329,9 +329,9 @@ class Job(Generic[R_co]):
             return await self._watch()
         raise not_in_time(self.id, timeout)
 
-    async def _cancel(self, status: JobStatus, about: bytes) -> bool:
+    async def _cancel(self, seen: Snapshot) -> bool:
         """Have the server cancel it; returns whether it is certain that it no longer runs."""
-        place = self._keys.queue(about.decode() if status in _OUT_OF_QUEUE else self._queue)
+        place = self._keys.queue(seen.about.decode() if seen.status in _OUT_OF_QUEUE else self._queue)
         [answer] = await cancel(self._ref.session, self._jobs, self._keys, place, [self.id])
         return answer != STILL_RUNS
 
@@ -342,7 +342,7 @@ class Job(Generic[R_co]):
                 changed, watch.is_noted = watch.changed, True
                 seen = await self._inspect(watch.address)
                 # A running one is notified again; one that was requeued, because its worker died, ends here.
-                if seen.has_ended or (is_cancelling and await self._cancel(*seen)):
+                if seen.has_ended or (is_cancelling and await self._cancel(seen)):
                     watch.is_noted = False
                     return seen
                 await watch.woken(changed)

@@ -48,11 +48,13 @@ class Snapshot(NamedTuple):
 
     Attributes:
         status: As it says.
-        about: Its result as JSON, why it failed, its progress, or the name of its queue; or empty.
+        about: Its result as JSON, why it failed, or the name of its queue if it is delayed or waits; or empty.
+        progress: The progress that it last reported, as JSON, if nobody is to be told of its end; or empty.
     """
 
     status: JobStatus
     about: bytes
+    progress: bytes
 
     @staticmethod
     def take(keys: JobKeys, job_id: str, address: str) -> Command:
@@ -68,8 +70,8 @@ class Snapshot(NamedTuple):
     @classmethod
     def read(cls, reply: Reply) -> Self:
         """What that command answered."""
-        status, about = reply
-        return cls(JobStatus(status.decode()), about)
+        status, about, progress = reply
+        return cls(JobStatus(status.decode()), about, progress)
 
     @property
     def has_ended(self) -> bool:

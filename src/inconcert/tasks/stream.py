@@ -108,7 +108,7 @@ async def follow(ref: SessionRef, watches: Watches, job_id: str, place: Place, c
             if number >= items.last:
                 if page.seen.has_ended:
                     watch.is_noted = False
-                    read_outcome(job_id, *page.seen, None)
+                    read_outcome(job_id, page.seen.status, page.seen.about, None)
                     return
                 await feed.woken(page.changed)
             page = await retry_until_answered(_log, what, partial(feed.read, run, number))

@@ -8,7 +8,7 @@
 -- KEYS[6]  bell      list  at most one token
 -- KEYS[7]  delayed   zset  id -> due time, server ms
 -- KEYS[8]  states    hash  id -> where it is, if not in its queue
--- KEYS[9]  progress  hash  id -> how far it is, JSON
+-- KEYS[9]  progress  hash  id -> 'NUMBER JSON': its progress; kept between attempts
 -- KEYS[10] watchers  zset  'id address': which processes wait for its end
 -- KEYS[11] parents   hash  id -> ids of the jobs that it runs after
 -- KEYS[12] children  zset  'id child', all of score 0: a job that runs after this one and has not ended
@@ -72,6 +72,7 @@ local keys = {
 local id, place, verdict, delay_ms, reason = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local workers, idle, messages, awaited, undo = KEYS[17], KEYS[18], KEYS[21], KEYS[22], KEYS[25]
 local name, inboxes, worker = ARGV[6], ARGV[7], ARGV[8]
+local goes_on = {retry = true, again = true, later = true, asleep = true}  -- with the progress that it reported
 local claim = redis.call('HGET', claimed, id)
 if not claim or string.match(claim, '^%d+') ~= place then
   return 0
@@ -79,6 +80,7 @@ end
 -- Where it may go is read before anything is changed: a key that is not ours stops the script here.
 local gives_up = verdict == 'dead' or verdict == 'undone'
 local is_limited = redis.call('HEXISTS', places, id) == 1
+local how_far = redis.call('HGET', progress, id)
 redis.call('HLEN', undo)
 local about = gives_up and history_of(redis.call('HGET', bodies, id))
 if gives_up then
@@ -100,7 +102,11 @@ for _, each in ipairs(names) do
 end
 local now_ms = math.floor(server_time() / 1000)
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
-redis.call('HDEL', progress, id)
+if how_far and goes_on[verdict] then
+  redis.call('HSET', progress, id, (string.gsub(how_far, '^%d+', '0')))  -- older than whatever its next worker reports
+elseif how_far then
+  redis.call('HDEL', progress, id)
+end
 redis.call('HDEL', awaited, id)
 fall_idle(workers, idle, claimed, worker)
 if is_limited then

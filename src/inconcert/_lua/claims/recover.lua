@@ -6,7 +6,7 @@
 -- KEYS[4]    dead         zset    id -> when it was dead-lettered, server ms
 -- KEYS[5]    reasons      hash    id -> why it was dead-lettered, JSON, newline, name of its queue
 -- KEYS[6]    states       hash    id -> where it is, if not in its queue
--- KEYS[7]    progress     hash    id -> how far it is, JSON
+-- KEYS[7]    progress     hash    id -> 'NUMBER JSON': its progress
 -- KEYS[8]    watchers     zset    'id address': which processes wait for its end
 -- KEYS[9]    parents      hash    id -> ids of the jobs that it runs after
 -- KEYS[10]   children     zset    'id child', all of score 0: a job that runs after this one and has not ended

@@ -5,7 +5,7 @@
 -- KEYS[3]    failures  hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
 -- KEYS[4]    crashes   hash    id -> workers that died with it
 -- KEYS[5]    states    hash    id -> where it is, if not in its queue
--- KEYS[6]    progress  hash    id -> how far it is, JSON
+-- KEYS[6]    progress  hash    id -> 'NUMBER JSON': its progress
 -- KEYS[7]    watchers  zset    'id address': which processes wait for its end
 -- KEYS[8]    unique    hash    unique name -> id of the job that has it, and when its window ends, or 0
 -- KEYS[9]    checks    zset    unique name -> when to look whether it is still taken, server ms

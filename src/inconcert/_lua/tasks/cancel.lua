@@ -29,8 +29,9 @@
 -- KEYS[26] bell      list    at most one token
 -- KEYS[27] places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[28] held_back zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
--- KEYS[29]  history   zset    how the last jobs of a task ended; see tasks/history.lua
--- KEYS[30..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[29] history   zset    how the last jobs of a task ended; see tasks/history.lua
+-- KEYS[30] progress  hash    id -> 'NUMBER JSON': its progress
+-- KEYS[31..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
 -- ARGV[2]  inboxes   prefix of each session's inbox channel
 -- ARGV[3]  request   string, unique to this call
@@ -54,7 +55,7 @@
 -- @include replace_next
 -- @include record_end
 -- @include history_of
-local FIRST_RESULT, FIRST_ID = 30, 4  -- KEYS of the results; ARGV of the ids
+local FIRST_RESULT, FIRST_ID = 31, 4  -- KEYS of the results; ARGV of the ids
 
 local bodies, states, dead, failures, crashes, watchers, queue, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -63,7 +64,7 @@ local keys = {
   parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[20], settled = KEYS[21],
   steps = KEYS[18], stepped = KEYS[19], messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], undo = KEYS[25],
 }
-local bell, places, held_back, history = KEYS[26], KEYS[27], KEYS[28], KEYS[29]
+local bell, places, held_back, history, progress = KEYS[26], KEYS[27], KEYS[28], KEYS[29], KEYS[30]
 local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
 local answer, ended, limits, was_here = {}, {}, {}, {}
@@ -102,7 +103,7 @@ local function cancel(id, result)
   end
   if undo then
     redis.call('HSET', keys.undo, id, 'cancelled ')
-    for _, key in ipairs({states, failures, crashes, pending, unfollowed, keys.awaited}) do
+    for _, key in ipairs({states, failures, crashes, progress, pending, unfollowed, keys.awaited}) do
       redis.call('HDEL', key, id)
     end
     if state == 'waiting' or state == 'delayed' then
@@ -136,6 +137,7 @@ redis.call('LLEN', queue)  -- a foreign key stops the script here
 redis.call('LLEN', bell)
 redis.call('HLEN', keys.undo)
 redis.call('ZCARD', history)
+redis.call('HLEN', progress)
 redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
 local ids = {unpack(ARGV, FIRST_ID)}
@@ -149,6 +151,7 @@ for n, id in ipairs(ids) do
   answer[n] = cancel(id, KEYS[FIRST_RESULT + n - 1])
 end
 if #ended > 0 then
+  redis.call('HDEL', progress, unpack(ended))
   drop_steps(keys, ended)
 end
 drop_cancelled(queue, bodies, places)

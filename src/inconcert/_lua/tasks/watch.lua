@@ -9,8 +9,9 @@
 -- KEYS[7]  result    string  'succeeded JSON' | 'cancelled '
 -- ARGV[1]  id        string
 -- ARGV[2]  address   'session.number' at which a process waits for its end, or ''
--- RETURNS  {status, about}: 'succeeded' and its result as JSON, 'failed' and the reason, 'running' and its progress,
---          'delayed' or 'waiting' for others and the name of its queue, 'queued', 'cancelled' or 'unknown' and ''
+-- RETURNS  {status, about, progress}: 'succeeded' and its result as JSON, 'failed' and the reason, 'delayed' or 'waiting'
+--          for others and the name of its queue, 'running', 'queued', 'cancelled' or 'unknown' and ''; and the progress that
+--          it last reported, JSON, if no process is to wait for its end, or ''
 -- TWICE    the same
 -- COST     O(log W), W processes that wait for a job
 -- @include if_small
@@ -19,12 +20,13 @@ local bodies, states, dead, reasons, progress, watchers, result =
 local id, address = ARGV[1], ARGV[2]
 local ended = redis.call('GET', result)
 if ended then
-  return if_small({string.match(ended, '^(%S+) (.*)$')}, #ended)
+  local status, about = string.match(ended, '^(%S+) (.*)$')
+  return if_small({status, about, ''}, #ended)
 elseif redis.call('ZSCORE', dead, id) then
   local reason = redis.call('HGET', reasons, id) or ''
-  return if_small({'failed', reason}, #reason)
+  return if_small({'failed', reason, ''}, #reason)
 elseif redis.call('HEXISTS', bodies, id) == 0 then
-  return {'unknown', ''}
+  return {'unknown', '', ''}
 end
 if address ~= '' then
   redis.call('PEXPIRE', watchers, 180000)  -- first: needs no memory, so a full server accepts the rest
@@ -32,12 +34,10 @@ if address ~= '' then
   redis.call('PEXPIRE', watchers, 180000)  -- again, if it is new; waiters re-check before that
 end
 local state, about = string.match(redis.call('HGET', states, id) or 'queued ', '^(%S+) (.*)$')
-if state == 'delayed' then
-  return {state, about}
-elseif state == 'waiting' then
-  return {state, string.match(about, '^%S+ (.*)$')}
-elseif state == 'queued' or about == '' then
-  return {'queued', ''}
+if state == 'waiting' then
+  about = string.match(about, '^%S+ (.*)$')
+elseif state ~= 'delayed' then
+  state, about = about == '' and 'queued' or 'running', ''
 end
-local how_far = string.match(redis.call('HGET', progress, id) or '', '^%d+ (.*)$') or ''
-return if_small({'running', how_far}, #how_far)
+local how_far = address == '' and string.match(redis.call('HGET', progress, id) or '', '^%d+ (.*)$') or ''
+return if_small({state, about, how_far}, #how_far)
