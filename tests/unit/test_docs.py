@@ -110,7 +110,7 @@ def test_reference_has_every_public_name() -> None:
     documented = {
         name
         for name in inconcert.__all__
-        if f"inconcert.{name}" in entries or getattr(vars(inconcert)[name], "__module__", None) in entries
+        if f"inconcert.{name}" in entries or getattr(getattr(inconcert, name), "__module__", None) in entries
     } | {"durable"}  # a module, of which each name has an entry
 
     assert entries

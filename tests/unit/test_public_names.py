@@ -1,6 +1,10 @@
 """What `inconcert` exports is what it says, documented, with errors in one tree."""
 
 import ast
+import inspect
+import pydoc
+import subprocess
+import sys
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -149,6 +153,7 @@ def docstring_of(name: str, module: str = "inconcert") -> str | None:
     An alias or a constant has its docstring as a string on the lines after it.
     """
     body = ast.parse(source_of(module).read_text("utf-8")).body
+    body += [inner for statement in body if isinstance(statement, ast.If) for inner in statement.body]
     for statement, following in zip(body, [*body[1:], None], strict=True):
         match statement:
             case ast.ImportFrom(module=str(origin), level=0):
@@ -171,23 +176,75 @@ def docstring_of(name: str, module: str = "inconcert") -> str | None:
     return None
 
 
-def test_all_lists_every_public_name() -> None:
-    """`__all__` is exactly what can be imported from `inconcert` without an underscore, in order and once."""
-    public = {
-        name
-        for name, value in vars(inconcert).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
+def test_each_public_name_is_where_checkers_and_python_look() -> None:
+    """`__all__`, the imports for type checkers, and the table by which Python finds a name, say the same, once."""
+    [checked] = [
+        statement.body
+        for statement in ast.parse(source_of("inconcert").read_text("utf-8")).body
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
+    ]
+    homes = {
+        alias.name: statement.module.removeprefix("inconcert.")
+        for statement in checked
+        if isinstance(statement, ast.ImportFrom) and statement.module
+        for alias in statement.names
     }
 
-    assert public | MODULES == set(exported())
+    assert {name: home for name, home in homes.items() if name not in MODULES} == inconcert._HOMES
+    assert homes.keys() == set(exported())
     assert len(inconcert.__all__) == len(set(inconcert.__all__))
+
+
+def test_public_names_are_seen_before_they_are_used() -> None:
+    """By `dir`, by `help`, by `from inconcert import *`, and by whoever walks the members; nothing else is."""
+    modules = {"durable", "errors"}
+    of_its_own = {"TYPE_CHECKING", "import_module"}
+    members = {name: value for name, value in inspect.getmembers(inconcert) if not name.startswith("_")}
+    starred: dict[str, object] = {}
+    exec("from inconcert import *", starred)
+
+    assert {*dir(inconcert)} >= {*inconcert.__all__} | modules
+    public = {name for name, value in members.items() if name in modules or not isinstance(value, ModuleType)}
+    assert public == {*exported()} | modules | of_its_own
+    assert starred.keys() >= {*inconcert.__all__}
+    text = pydoc.plain(pydoc.render_doc(inconcert))
+    assert "class Coordinator(" in text
+    assert "current_job()" in text
+
+
+def test_unknown_name_is_refused() -> None:
+    """As a module without it does."""
+    with pytest.raises(AttributeError, match="module 'inconcert' has no attribute 'Cordinator'"):
+        inconcert.Cordinator  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'Cordinator' from 'inconcert'"):
+        from inconcert import Cordinator  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]  # noqa: F401
+
+
+def test_names_are_imported_when_they_are_used() -> None:
+    """An import of the package loads none of its modules, also where threads ask for the same name at once."""
+    code = """
+import sys, threading
+import inconcert
+print(sorted(name for name in sys.modules if name.startswith("inconcert.")))
+found = []
+barrier = threading.Barrier(8)
+def ask():
+    barrier.wait()
+    found.append(inconcert.Lock)
+threads = [threading.Thread(target=ask) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(found), set(found) == {sys.modules["inconcert.lock"].Lock})
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["['inconcert._version']", "8 True"]
 
 
 def test_every_public_name_has_a_docstring_of_its_own() -> None:
     """Whoever asks for help on an exported name gets an answer about that name."""
     assert exported()
     assert [name for name in exported() if name not in MODULES and not docstring_of(name)] == []
-    assert all(vars(inconcert)[name].__doc__ for name in MODULES)
+    assert all(getattr(inconcert, name).__doc__ for name in MODULES)
 
 
 def test_every_error_is_exported() -> None:
@@ -197,7 +254,11 @@ def test_every_error_is_exported() -> None:
 
 def test_every_exported_error_derives_from_one_base() -> None:
     """`except InconcertError` catches all that the package raises of its own."""
-    raised = [value for value in vars(inconcert).values() if isinstance(value, type) and issubclass(value, Exception)]
+    raised = [
+        value
+        for name in exported()
+        if isinstance(value := getattr(inconcert, name), type) and issubclass(value, Exception)
+    ]
     raised.remove(inconcert.Retry)  # which users raise
 
     assert raised

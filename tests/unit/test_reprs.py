@@ -182,7 +182,7 @@ def test_refused_object_has_a_repr(name: str) -> None:
 
 def test_every_exported_class_is_looked_at() -> None:
     """A new one adds itself."""
-    classes = {name: value for name, value in vars(inconcert).items() if isinstance(value, type)}
+    classes = {name: value for name in inconcert.__all__ if isinstance(value := getattr(inconcert, name), type)}
     plain = {
         name
         for name, value in classes.items()
