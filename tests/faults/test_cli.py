@@ -62,10 +62,10 @@ def run_under_nohup(url: str, namespace: str, folder: str, *args: str) -> None:
     run(url, namespace, folder, *args)
 
 
-def start(concert: Coordinator, *args: str, folder: Path = ROOT, how: str = "run") -> Child:
+def start(concert: Coordinator, *args: str, folder: Path = ROOT, how: str = "run", fresh: bool = False) -> Child:
     """Run `inconcert` with these arguments."""
     assert concert.url is not None
-    return spawn(f"{HERE}:{how}", concert.url, concert._ref.keys.namespace, str(folder), *args)
+    return spawn(f"{HERE}:{how}", concert.url, concert._ref.keys.namespace, str(folder), *args, fresh=fresh)
 
 
 async def ledger_of(concert: Coordinator) -> Ledger:
@@ -89,7 +89,7 @@ async def attempts(concert: Coordinator, count: int) -> dict[str, int]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_first_signal_drains(concert: Coordinator, number: int) -> None:
     """What ends in the grace is done, the rest goes back at once, is not counted, and the exit code is 0."""
-    async with start(concert, "worker", SERVICE, "--concurrency=2", "--grace=0.8") as child:
+    async with start(concert, "worker", SERVICE, "--concurrency=2", "--grace=0.8", fresh=True) as child:
         put = [(await concert.enqueue("wait", [seconds])).id for seconds in (0.3, 60, 0)]
         for _ in range(2):
             await child.wait_for("started")

@@ -184,7 +184,7 @@ async def test_data_dir_keeps_data_over_kill_of_the_parent(tmp_path: Path) -> No
 async def test_it_ends_with_its_parent(target: str) -> None:
     """Killed with -9 or ended without a stop: the server ends too, and its folder goes."""
     args = [None] if target == "serve" else []
-    async with spawn(f"tests.faults.test_embedded:{target}", *args) as child:
+    async with spawn(f"tests.faults.test_embedded:{target}", *args, fresh=True) as child:
         serving = await child.wait_for("serving")
         if target == "serve":
             child.kill()

@@ -110,7 +110,7 @@ async def stand_in_line_as_many(url: str, namespace: str, count: int) -> None:
 async def test_waiter_gets_in_within_the_lease_of_a_killed_holder(concert: Coordinator, server: RealServer) -> None:
     """`kill -9`: nobody tells the waiter."""
     lock = concert.lock("door")
-    async with spawn(f"{HERE}:hold", server.url, concert._ref.keys.namespace, 0.8) as child:
+    async with spawn(f"{HERE}:hold", server.url, concert._ref.keys.namespace, 0.8, fresh=True) as child:
         held = await child.wait_for("held")
         waiter = asyncio.create_task(lock.acquire())
         await in_line(lock, 1)

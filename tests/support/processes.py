@@ -1,6 +1,6 @@
 """Processes that tests kill and pause, and that never outlive the test run, not even one that is killed.
 
-`spawn()` runs a function of a test module in a Python process of its own:
+`spawn()` runs a function of a test module in a Python process of its own, a fork, which starts in no time:
 
     async def hold_lock(url: str, name: str) -> None:      # in tests/support/children.py
         ...
@@ -11,9 +11,6 @@
         child.kill()
 """
 
-import asyncio
-import importlib
-import inspect
 import json
 import os
 import signal
@@ -30,7 +27,7 @@ from typing import IO, Any, Self
 
 import anyio
 
-from tests.support.world import new_loop
+from tests.support.forks import Fork, environment, run
 
 __all__ = ["Child", "Leashed", "is_alive", "process_state", "spawn", "tell"]
 
@@ -65,8 +62,15 @@ class Leashed:
             )
         self._leash.recv(1)  # the watch is on, so whatever happens to this process now, it will not stay
 
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
     def is_running(self) -> bool:
         return self.process.poll() is None
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
 
     def pause(self) -> None:
         """SIGSTOP, and return when the process stands still."""
@@ -99,17 +103,19 @@ class Leashed:
 class Child:
     """A Python process that runs one function and tells how far it came. Leaving the `async with` kills it."""
 
-    def __init__(self, target: str, *args: object) -> None:
+    def __init__(self, target: str, args: tuple[object, ...], *, fresh: bool) -> None:
         self.messages: list[dict[str, Any]] = []
         self._target = target
         self._seen: set[int] = set()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
-        self._leashed = Leashed(
-            [sys.executable, "-u", "-m", "tests.support.processes", target, json.dumps(args)],
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(_ROOT / "src")])},
-        )
+        told, stdout = os.pipe()
+        self._told = os.fdopen(told, encoding="utf-8")
+        with os.fdopen(stdout, "wb") as out:
+            self._process = (
+                _interpreter(target, args, stdout=out, stderr=self._errors)
+                if fresh
+                else Fork(target, args, stdout=out, stderr=self._errors)
+            )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -121,10 +127,10 @@ class Child:
 
     @property
     def pid(self) -> int:
-        return self._leashed.process.pid
+        return self._process.pid
 
     def is_running(self) -> bool:
-        return self._leashed.is_running()
+        return self._process.is_running()
 
     async def wait_for(self, event: str, *, timeout: float = 20.0) -> dict[str, Any]:
         """Return the next message of this event that was not returned before."""
@@ -149,7 +155,7 @@ class Child:
             if time.monotonic() > deadline:
                 raise AssertionError(f"{self._target} did not end within {timeout:g} s; it told {self.messages}")
             await anyio.sleep(_RECHECK_AFTER)
-        return self._leashed.kill()
+        return self._process.kill()
 
     def errors(self) -> str:
         """Return what it wrote to standard error."""
@@ -158,17 +164,17 @@ class Child:
         return os.pread(self._errors.fileno(), length, 0).decode(errors="replace")
 
     def kill(self) -> None:
-        self._leashed.kill()
+        self._process.kill()
 
     def signal(self, number: int) -> None:
         """Send a signal (SIGTERM, SIGINT), without waiting for what comes of it."""
-        self._leashed.process.send_signal(number)
+        self._process.signal(number)
 
     def pause(self) -> None:
-        self._leashed.pause()
+        self._process.pause()
 
     def resume(self) -> None:
-        self._leashed.resume()
+        self._process.resume()
 
     def close(self) -> None:
         self.kill()
@@ -177,20 +183,29 @@ class Child:
         self._errors.close()
 
     def _read(self) -> None:
-        assert self._leashed.process.stdout is not None
-        with self._leashed.process.stdout as lines:
+        with self._told as lines:
             for line in lines:
                 self.messages.append(json.loads(line))
 
 
-def spawn(target: str, *args: object) -> Child:
+def _interpreter(target: str, args: tuple[object, ...], *, stdout: IO[bytes], stderr: IO[bytes]) -> Leashed:
+    return Leashed(
+        [sys.executable, "-u", "-m", "tests.support.processes", target, json.dumps(args)],
+        stdout=stdout,
+        stderr=stderr,
+        env=environment(),
+    )
+
+
+def spawn(target: str, *args: object, fresh: bool = False) -> Child:
     """Run a function in a process of its own.
 
     Args:
         target: "package.module:function", plain or async, importable from the root of the repository.
         args: Its arguments; JSON values.
+        fresh: Start a new interpreter, as users do, instead of a fork of one that has imported the module.
     """
-    return Child(target, *args)
+    return Child(target, args, fresh=fresh)
 
 
 def tell(event: str, **facts: object) -> None:
@@ -215,13 +230,5 @@ def is_alive(pid: int) -> bool:
     return process_state(pid) not in ("", "Z")
 
 
-def _run(target: str, args: list[Any]) -> None:
-    module, _, function = target.partition(":")
-    result = getattr(importlib.import_module(module), function)(*args)
-    if inspect.iscoroutine(result):
-        with asyncio.Runner(loop_factory=new_loop()) as runner:
-            runner.run(result)
-
-
 if __name__ == "__main__":
-    _run(sys.argv[1], json.loads(sys.argv[2]))
+    run(sys.argv[1], json.loads(sys.argv[2]))
