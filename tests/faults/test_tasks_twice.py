@@ -927,7 +927,7 @@ async def test_second_look_at_what_holds_a_job_back_is_the_same(scene: Scene) ->
     await scene.client.hset(scene.keys.bodies, mapping=dict.fromkeys(("z", "next"), f"1 3{limits} {{}}"))
     await scene.client.zadd(scene.place.delayed, {"z": 4_000_000_000_000_007, "next": 70})
     await scene.client.zadd(scene.keys.held_back, {f"b {5:014} y": 0, f"b {7:014} z": 0, f"a {3:014} x": 0})
-    places = {"b": "2 3 0", "held": "/s:a/1:a/2:b", "gone": "/1:f", "@a": "y", "c": "99 70 20 10 1 next"}
+    places = {"b": "2 3 0", "held": "/s:a/1:a/2:b", "gone": "/1:f", "@a": "y", "c": "99 70 20 10 1 99 next"}
     await scene.client.hset(scene.keys.places, mapping=places)
     before = await scene.ledger()
     for _ in range(2):
