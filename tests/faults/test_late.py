@@ -87,6 +87,7 @@ BOUNDED = {
     "tasks/ask_again": "jobs that wait by now ask once more, as anybody may let them",
     "tasks/follow": "a child that has ended is told of its parent's end, and then forgotten",
     "tasks/forget": "a child that has ended stays forgotten",
+    "tasks/lift_limits": "it lifts what no job had for two minutes by now, as any worker may that looks",
     "tasks/passed_on": "what was passed on stays so; what somebody passes on may be passed on twice",
     "tasks/tell": "a child is told of each parent once",
     "tasks/report_served": "a queue that no one serves counts as served for two minutes",

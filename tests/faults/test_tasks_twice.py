@@ -463,6 +463,22 @@ async def test_second_closing_of_a_group_changes_nothing(scene: Scene) -> None:
     assert (await scene.run("tasks/inspect_group", group="g.0"))[0] == b"cancelled"
 
 
+@pytest.mark.twice("tasks/lift_limits")
+async def test_second_lifting_of_a_limit_changes_nothing(scene: Scene) -> None:
+    """Once it is lifted, no job has it that was enqueued a while ago."""
+    await scene.client.hset(scene.keys.places, "ab", "1 1 0")
+    await scene.client.zadd(scene.keys.held_back, {f"ab {1:014d} late": 0})
+    await scene.client.zadd(scene.place.delayed, {"late": 4e15 + 1})
+    await scene.client.hset(scene.keys.states, "late", "delayed q")
+    lifting = {"name": "q", "quiet_ms": 60_000, "lifted": ("/9:ab", "/9:cd")}
+    assert await scene.run("tasks/lift_limits", **lifting) == [b"/9:ab"]
+    assert await scene.client.lindex(scene.place.queue, 0) == b"late"
+    before = await scene.ledger()
+    assert await scene.run("tasks/lift_limits", **lifting) == [b"/9:ab"]
+    assert await scene.ledger() == before
+    assert await scene.client.hget(scene.keys.places, "ab") != b"1 1 0"
+
+
 @pytest.mark.twice("tasks/sweep_groups")
 async def test_second_sweep_of_groups_finds_nothing(scene: Scene) -> None:
     """What was due is forgotten."""

@@ -13,7 +13,7 @@ from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, RECOVER
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
 from inconcert.tasks.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
-from inconcert.tasks.store import ACK_AND_ENQUEUE, CANCEL, ENQUEUE, RESCHEDULE, JobKeys
+from inconcert.tasks.store import ACK_AND_ENQUEUE, CANCEL, ENQUEUE, LIFT_LIMITS, RESCHEDULE, JobKeys
 
 HOUR = 3_600_000  # milliseconds
 INBOXES = "inbox:"
@@ -426,8 +426,22 @@ class LimitsModel(RuleBasedStateMachine):
         return all_held[pick % len(all_held)]
 
 
+class LiftedModel(LimitsModel):
+    """Workers that start have no limits of some tasks any more, while jobs of an older release still come."""
+
+    @rule(task=st.sampled_from([name for name, limits in LIMITS.items() if limits.limit or limits.rate]))
+    def lift(self, task: str) -> None:
+        lifted = TaskLimits().lifted(task.partition(",")[0], "q")
+        self.run(LIFT_LIMITS(self.keys, self.place, name="q", quiet_ms=0, lifted=lifted))
+        rate, limit = (text.rpartition(":")[2] for text in lifted)
+        self.limits[f"lifted {limit}"] = {limit: 1_000_000_000}
+        self.fastest[rate] = 1_000_000
+
+
 TestLimitsModel = LimitsModel.TestCase
 TestLimitsModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestLiftedModel = LiftedModel.TestCase
+TestLiftedModel.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
 
 
 def test_job_that_ends_late_frees_no_place_of_another_worker() -> None:

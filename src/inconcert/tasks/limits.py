@@ -19,6 +19,8 @@ __all__ = ["HELD_BACK_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place
 _SECOND = 1_000_000  # microseconds
 _FASTEST = 100_000  # jobs per second
 _LONGEST = 10 * 365 * 24 * 3600 * _SECOND  # until a burst may begin again
+_NO_RATE = f"r1,{_SECOND}"  # a million at once, and as many per second
+_NO_LIMIT = 1_000_000_000  # places
 
 HELD_BACK_MS = 4e15  # when a job is due that a limit holds back, after all others; as in hold_back.lua
 
@@ -151,6 +153,12 @@ class TaskLimits:
         if self.limit is not None:
             found += f"/{self.limit.jobs}:{limit_of(task, queue)}"
         return found if not found or expires is None else f"{found}/e{milliseconds(expires)}"
+
+    def lifted(self, task: str, queue: str) -> list[str]:
+        """The limit and the rate that this task does not have, as scripts read what holds no job back."""
+        rates = [] if self.rate is not None else [f"/{_NO_RATE}:{digest(queue, task, 'rate')}"]
+        limits = [] if self.limit is not None else [f"/{_NO_LIMIT}:{limit_of(task, queue)}"]
+        return rates + limits
 
 
 @lru_cache(maxsize=1_000)  # many jobs have the same

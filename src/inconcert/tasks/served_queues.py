@@ -11,6 +11,7 @@ from inconcert._core.session import Session
 from inconcert._redis.replies import rows
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
+from inconcert.tasks.lifted_limits import LiftedLimits
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.store import REPORT_SERVED, STATS, JobKeyspace, StatsRow
 
@@ -23,7 +24,9 @@ _SILENT = 120.0  # seconds; a queue that is served is reported twice in this tim
 
 
 class ServedQueues:
-    """Reports when it starts, and every minute. It warns of each queue once.
+    """Reports when it starts, and every minute. It warns once of each queue with jobs that no one serves.
+
+    In the same turn it lifts the limits that tasks have no longer.
 
     It checks the queues of the tasks of this process, and those that any consumer has served in the last day.
 
@@ -39,6 +42,7 @@ class ServedQueues:
         self._jobs = jobs
         self._queues = queues
         self._registry = registry
+        self._lifted = LiftedLimits(session, jobs, queues, registry)
         self._warned: set[str] = set()
 
     async def run(self) -> None:
@@ -48,6 +52,7 @@ class ServedQueues:
                 await self._warn(await self._report())
             except InconcertError as error:
                 _log.warning("unserved queues cannot be checked yet: %s", error)
+            await self._lifted.lift()
             await anyio.sleep(random.uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))
 
     async def _report(self) -> list[str]:

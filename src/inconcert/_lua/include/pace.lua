@@ -14,8 +14,15 @@ local function pace(places, held_back, states, queues, rate, now_us)
   for i = 1, #queues, PARTS do
     local due = tonumber(redis.call('ZSCORE', queues[i + 2], rate.next_id) or nil)
     if due == rate.due_ms and due_ms < due then  -- the rate was raised, or the clock set back
-      redis.call('ZADD', queues[i + 2], string.format('%.0f', due_ms), rate.next_id)
-      due, rate.due_ms = due_ms, due_ms
+      if room > 0 then
+        redis.call('ZREM', queues[i + 2], rate.next_id)
+        redis.call('HDEL', states, rate.next_id)
+        redis.call('LPUSH', queues[i], rate.next_id)  -- in front of those that came
+        came, rate.due_ms = came + 1, 0
+      else
+        redis.call('ZADD', queues[i + 2], string.format('%.0f', due_ms), rate.next_id)
+        due, rate.due_ms = due_ms, due_ms
+      end
       if queues[i + 1] then
         ring(queues[i + 1])
       end
