@@ -19,7 +19,7 @@ _LATEST = 1.0  # seconds that the server's clock may gain on ours during a wait;
 
 
 class _Keys(NamedTuple):
-    flag: str
+    flag: str  # string: '1' while set; ttl_ms
     recent: str
     older: str
 

@@ -20,7 +20,7 @@ _MOST = 1_000_000_000  # more would take years to count down
 
 
 class _Keys(NamedTuple):
-    counted: str
+    counted: str  # string: how many were counted; ttl_ms after the last one
     recent: str
     older: str
 

@@ -36,8 +36,9 @@ _FASTEST = 100_000  # permits per second; a permit is a whole number of microsec
 
 
 class _Keys(NamedTuple):
-    state: str
-    line: str
+    # When all are back, server us; what those in line want; in which time one is back.
+    state: str  # string: 'END_US QUEUED_US PACE_US'
+    line: str  # zset: 'REQUEST COST_US BURST_US INTERVAL_US' -> ticket, server us
     recent: str
     older: str
 

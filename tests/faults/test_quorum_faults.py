@@ -477,7 +477,7 @@ async def test_nobody_meets_another_while_servers_die_and_fall_silent(
 
 async def test_refusal_of_a_second_sending_says_nothing_of_the_first(namespace: str) -> None:
     """A server took it, its answer was lost, and then it refuses: the outcome is unknown, so it is given back later."""
-    count = Script("test/count", "-- KEYS[1]  key\nreturn redis.call('INCR', KEYS[1])").bind()
+    count = Script("test/count", "-- KEYS  key\nreturn redis.call('INCR', KEYS[1])").bind()
     key = f"{namespace}:count"
     with RealServer() as own_server:
         own_server.command("ACL", "SETUSER", "ann", "on", ">word", "~*", "&*", "+@all")

@@ -18,18 +18,18 @@ from tests.support.inner import channel_of
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 
-LENGTH = Script("test/length", "-- KEYS[1]  key\n-- ARGV[1]  text\nreturn #ARGV[1]").bind()
-TEXT = Script("test/text", "-- KEYS[1]  key\n-- ARGV[1]  length\nreturn string.rep('x', tonumber(ARGV[1]))").bind()
+LENGTH = Script("test/length", "-- KEYS  key\n-- ARGV  text\nreturn #ARGV[1]").bind()
+TEXT = Script("test/text", "-- KEYS  key\n-- ARGV  length\nreturn string.rep('x', tonumber(ARGV[1]))").bind()
 LARGE = Script(
     "test/large",
-    "-- KEYS[1]  key\n-- ARGV[1]  length\n"
+    "-- KEYS  key\n-- ARGV  length\n"
     "local has_room = false\n"
     "if not has_room then return redis.error_reply('LARGE ' .. ARGV[1]) end\n"
     "return string.rep('x', tonumber(ARGV[1]))",
 ).bind()
 NOTE = Script(
     "test/note",
-    "-- KEYS[1..]  keys\n-- ARGV[1]  notes\n-- ARGV[2]  text\nreturn redis.call('RPUSH', ARGV[1], ARGV[2]:sub(1, 1))",
+    "-- KEYS  keys..\n-- ARGV  notes\n-- ARGV  text\nreturn redis.call('RPUSH', ARGV[1], ARGV[2]:sub(1, 1))",
 ).bind()
 
 

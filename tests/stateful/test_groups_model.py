@@ -145,7 +145,7 @@ class GroupsModel(RuleBasedStateMachine):
         self.parent = f"parent{self.parents}.0"
         place = self.keys.queue("parents")
         jobs = (self.parent, "{}", 0, "", 0)
-        self.run(ENQUEUE(self.keys, place, results=[self.keys.result(self.parent)], name="parents", jobs=jobs))
+        self.run(ENQUEUE(self.keys, place, results=[self.keys.result(self.parent)], queue_name="parents", jobs=jobs))
 
     # Members come in.
 

@@ -97,7 +97,7 @@ class PartitionsModel(RuleBasedStateMachine):
         self.after[job], self.even_if[job] = after, even_if
         if not after:
             jobs = (job, "{}", 0, "", 0)
-            self.run(ENQUEUE(keys, keys.queue("q"), results=[keys.result(job)], name="q", jobs=jobs))
+            self.run(ENQUEUE(keys, keys.queue("q"), results=[keys.result(job)], queue_name="q", jobs=jobs))
             return
         here = [parent for parent in after if parent.endswith(keys.suffix)]
         command = ENQUEUE_AFTER(

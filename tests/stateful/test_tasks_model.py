@@ -124,7 +124,7 @@ class TasksModel(RuleBasedStateMachine):
         job = f"job{self.put}" if not other else self.new_request()
         # Far enough apart for each to be due after those before it.
         jobs = (job, RECORDED, self.put * 1_000_000 if is_delayed else 0, name, 0)
-        command = ENQUEUE(self.keys, self.places[queue], results=[self.keys.result(job)], name=queue, jobs=jobs)
+        command = ENQUEUE(self.keys, self.places[queue], results=[self.keys.result(job)], queue_name=queue, jobs=jobs)
         for forgets in (False, False, True):
             if forgets and not other:
                 self.forget_requests()

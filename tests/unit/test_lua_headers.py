@@ -1,100 +1,55 @@
 """The header of every Lua script says what the script really takes, returns and costs."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import getsource
 from keyword import iskeyword
 from pathlib import Path
+from pkgutil import walk_packages
+from sys import modules
 
 import pytest
+
+import inconcert
+from inconcert._redis.scripts import Parameter, Script, loaded, parameters
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 INCLUDES = LUA / "include"
 SCRIPTS = sorted(path for path in LUA.rglob("*.lua") if INCLUDES not in path.parents)
 INCLUDED = sorted(INCLUDES.rglob("*.lua"))
 
-_ENTRY = re.compile(r"^-- (?P<array>KEYS|ARGV)\[(?P<index>\d+)(?P<tail>\.\.)?\] +(?P<name>\S+) +\S", re.MULTILINE)
+TYPES = {"hash", "list", "set", "string", "zset"}
+OF_MANY = {"recent", "older", "earlier"}  # keys of many bundles; `_redis/scripts.py` says what they hold
+
 _TITLE = re.compile(r"\A-- (?P<title>[\w/]+): \S")
 _INCLUDE = re.compile(r"^-- @include (?P<name>\w+)$", re.MULTILINE)
+_GUARD = re.compile(r"-- @guard (.*)")
 _COMMENT_OR_STRING = re.compile(r"--\[\[.*?\]\]|--[^\n]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Uses:
-    """The elements of KEYS or ARGV that a header names or a body uses.
-
-    `tail` is where a part of variable length begins (`ARGV[3..]`): None for no such part, 0 where the code hides it.
-    """
-
-    fixed: frozenset[int]
-    tail: int | None
 
 
 def split(text: str) -> tuple[str, str]:
     """The leading comment of a script, and its code with comments and the contents of strings taken out."""
-    header = re.match(r"(?:--[^\n]*\n)*", text)
+    header = re.match(r"(?:--(?! @guard)[^\n]*\n)*", text)
     end = header.end() if header else 0
-    return text[:end], _COMMENT_OR_STRING.sub("''", text[end:])
+    return text[:end], _COMMENT_OR_STRING.sub("''", _GUARD.sub(r"guard(\1)", text[end:]))
 
 
-def named(header: str, array: str) -> dict[int, str]:
-    """What the header calls each element of KEYS or ARGV."""
-    return {int(entry["index"]): entry["name"] for entry in _ENTRY.finditer(header) if entry["array"] == array}
-
-
-def promised(header: str, array: str) -> Uses:
-    """The elements of KEYS or ARGV that the header names."""
-    entries = [entry for entry in _ENTRY.finditer(header) if entry["array"] == array]
-    tails = [int(entry["index"]) for entry in entries if entry["tail"]]
-    return Uses(frozenset(int(entry["index"]) for entry in entries if not entry["tail"]), min(tails, default=None))
-
-
-def constants(body: str) -> dict[str, str]:
-    """The numbers that the code names: `local FIRST_QUEUE, PARTS = 9, 2`."""
-    found: dict[str, str] = {}
-    for names, numbers in re.findall(r"^local ([A-Z][A-Z_, ]*) = (\d+(?:, \d+)*)\b", body, re.MULTILINE):
-        found |= dict(zip(names.split(", "), numbers.split(", "), strict=True))
+def disagreements(header: str, code: str) -> list[str]:
+    """Where a header and its code differ on what the script is given, by name."""
+    given = parameters(header)
+    words = set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", code))
+    of_table = set(re.findall(r"\bkeys\.(\w+)", code))
+    found = [f"{each.array} {each.name} is named and not used" for each in given if not _is_used(each, words, of_table)]
+    found += [f"keys.{name} is used and not named" for name in sorted(of_table - {each.name for each in given})]
+    found += [f"{element} is used by its number" for element in re.findall(r"\b(?:KEYS|ARGV)\[\d+\]", code)]
     return found
 
 
-def used(body: str, array: str) -> Uses:
-    """The elements of KEYS or ARGV that the code uses, by their numbers or by constants such as FIRST_QUEUE."""
-    for name, number in constants(body).items():
-        body = re.sub(rf"\b{name}\b", number, body)
-    fixed = frozenset(map(int, re.findall(rf"\b{array}\[(\d+)\]", body)))
-    starts = [
-        *re.findall(rf"\bfor \w+ = (\d+), #{array}\b", body),
-        *re.findall(rf"\bunpack\({array}, (\d+)", body),
-    ]
-    if starts:
-        return Uses(fixed, min(map(int, starts)))
-    return Uses(fixed, 0 if re.search(rf"\b{array}\b(?!\[\d+\])", body) else None)
-
-
-def disagreements(header: str, body: str) -> list[str]:
-    """Where header and body differ on what the script is given."""
-    found: list[str] = []
-    for array in ("KEYS", "ARGV"):
-        says, does = promised(header, array), used(body, array)
-        in_tail = frozenset(index for index in does.fixed if says.tail is not None and index >= says.tail)
-        found += [f"{array}[{index}] is named and not used" for index in sorted(says.fixed - does.fixed)]
-        found += [f"{array}[{index}] is used and not named" for index in sorted(does.fixed - in_tail - says.fixed)]
-        if (says.tail is None) != (does.tail is None and not in_tail):
-            found.append(f"{array}[n..] is {'used and not named' if says.tail is None else 'named and not used'}")
-        elif says.tail and does.tail and says.tail != does.tail:
-            found.append(f"{array}[{says.tail}..] is named, and the loop begins at {does.tail}")
-    return found
-
-
-def locals_of(body: str) -> list[tuple[str, str, str]]:
-    """Which local is which element: (name, KEYS or ARGV, index) of each `local a, b = KEYS[1], tonumber(ARGV[2])`."""
-    found: list[tuple[str, str, str]] = []
-    for names, values in re.findall(r"^ *local ([\w, ]+) =\s+(.*)$", body, re.MULTILINE):
-        # Commas inside parentheses do not part values.
-        parts = re.sub(r"\([^()]*\)", lambda inner: inner[0].replace(",", ";"), values).split(",")
-        for name, value in zip(names.split(","), parts, strict=False):
-            if element := re.fullmatch(r"(?:tonumber\()?(KEYS|ARGV)\[(\d+)\]\)?", value.strip()):
-                found.append((name.strip(), element[1], element[2]))
-    return found
+def _is_used(given: Parameter, words: set[str], of_table: set[str]) -> bool:
+    if given.has_any_length:
+        return bool(words & {given.local, given.array})
+    return given.name in words | of_table or ("keys" in words and given.array == "KEYS")  # by what it includes
 
 
 def title(path: Path) -> str:
@@ -121,49 +76,67 @@ def test_header_says_keys_result_repetition_and_cost(script: Path) -> None:
     """A script names at least one key, and has one line each for RETURNS, TWICE and COST."""
     header, _ = split(script.read_text("utf-8"))
 
-    assert named(header, "KEYS"), "no '-- KEYS[n]  name  type  meaning' line"
+    assert any(each.array == "KEYS" for each in parameters(header)), "no '-- KEYS  name name' line"
     for word in ("RETURNS", "TWICE", "COST"):
         assert len(re.findall(rf"^-- {word} +\S", header, re.MULTILINE)) == 1, f"not exactly one '-- {word}' line"
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_header_names_what_the_body_uses(script: Path) -> None:
-    """KEYS and ARGV of the header are those of the body, no more and no fewer."""
+def test_header_names_what_the_code_uses(script: Path) -> None:
+    """Keys and arguments of the header are those of the code, no more and no fewer, and never by number."""
     assert disagreements(*split(script.read_text("utf-8"))) == []
-
-
-@pytest.mark.parametrize("array", ["KEYS", "ARGV"])
-@pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_header_numbers_without_gaps_or_repeats(script: Path, array: str) -> None:
-    """Elements are listed once each, from 1 upwards, and a variable part comes last."""
-    header, _ = split(script.read_text("utf-8"))
-    entries = [entry for entry in _ENTRY.finditer(header) if entry["array"] == array]
-
-    assert [int(entry["index"]) for entry in entries] == list(range(1, len(entries) + 1))
-    assert not any(entry["tail"] for entry in entries[:-1])
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=title)
 def test_names_in_a_header_are_keywords_of_the_caller(script: Path) -> None:
     """Callers give keys and arguments by these names, so each is a Python name, and there once."""
-    header, _ = split(script.read_text("utf-8"))
-    names = [*named(header, "KEYS").values(), *named(header, "ARGV").values()]
+    given = parameters(split(script.read_text("utf-8"))[0])
+    names = [each.name for each in given]
 
     assert [name for name in names if not name.isidentifier() or iskeyword(name)] == []
     assert len(set(names)) == len(names)
+    for array in ("KEYS", "ARGV"):
+        assert not any(each.has_any_length for each in [each for each in given if each.array == array][:-1])
+
+
+@pytest.fixture(scope="module")
+def documented() -> dict[str, dict[str, str]]:
+    """For each script the keys that its bundles have, with the type that is said of each."""
+    for module in walk_packages(inconcert.__path__, "inconcert."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    return {script.name: dict(_documented(script)) for script in loaded()}
+
+
+def _documented(script: Script) -> Iterator[tuple[str, str]]:
+    for bundle in {bundle for bundles in script._binders for bundle in bundles}:
+        texts = "\n".join(
+            getsource(modules[base.__module__]) for base in bundle.__mro__ if base.__module__ != "builtins"
+        )
+        for name in dir(bundle):
+            said = re.search(rf"^ +{name}(?:: str  #|:[A-Z]+| ) *({'|'.join(TYPES)}|also)\b", texts, re.MULTILINE)
+            if said:
+                yield name, said[1]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_body_calls_keys_and_arguments_as_its_header_does(script: Path) -> None:
-    """`local holders = KEYS[1]` has the name that KEYS[1] has in the header."""
-    header, body = split(script.read_text("utf-8"))
-    wrong = [
-        f"{array}[{index}] is {named(header, array)[int(index)]} in the header, and {local} in the body"
-        for local, array, index in locals_of(body)
-        if int(index) in promised(header, array).fixed and named(header, array)[int(index)] != local
-    ]
+def test_what_each_key_holds_is_said(script: Path, documented: dict[str, dict[str, str]]) -> None:
+    """Where its bundle names it; or in the header, as `--  name: type`, if the caller gives it by itself."""
+    header, _ = split(script.read_text("utf-8"))
+    of_bundles = documented[title(script)]
+    here = dict(re.findall(r"^--  +(\w+): (\w+)", header, re.MULTILINE))
+    keys = [each.name for each in parameters(header) if each.array == "KEYS" and each.name not in OF_MANY]
 
-    assert wrong == []
+    assert [name for name in keys if of_bundles.get(name, here.get(name, "")) not in {*TYPES, "also", "holders"}] == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=title)
+def test_guards_expect_what_a_key_holds(script: Path, documented: dict[str, dict[str, str]]) -> None:
+    """`-- @guard queue:list` has the type of the bundle."""
+    of_bundles = documented[title(script)]
+    pairs = [each.split(":") for line in _GUARD.findall(script.read_text("utf-8")) for each in line.split()]
+
+    assert [name for name, kind in pairs if of_bundles.get(name.rpartition(".")[2], kind) not in {kind, "also"}] == []
 
 
 @pytest.mark.parametrize("path", [*SCRIPTS, *INCLUDED], ids=title)
@@ -196,49 +169,38 @@ def test_include_is_used(include: Path) -> None:
 _HEADER = """\
 -- things/take: take one.
 --
--- KEYS[1]  things  zset  all of them
--- ARGV[1]  holder  string
--- ARGV[2..]  names  strings
+-- KEYS  things
+--       things: zset  all of them
+-- ARGV  holder   string
+-- ARGV  names..  strings
 """
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        "f(KEYS[1], ARGV[1]) for i = 2, #ARGV do g(ARGV[i]) end",
-        "f(KEYS[1], ARGV[1], unpack(ARGV, 2))",
-        "local FIRST, PARTS = 2, 3\nf(KEYS[1], ARGV[1]) for i = FIRST, #ARGV, PARTS do g(ARGV[i]) end",
-        "f(KEYS[1], ARGV[1], ARGV[2], ARGV[1 + n])",
-        "f(KEYS[1], ARGV[1], ARGV[2]) -- and not KEYS[2]",
+        "f(things, holder) for i = NAMES, #ARGV do g(ARGV[i]) end",
+        "f(things, holder, unpack(ARGV, NAMES))",
+        "f(keys.things, holder, ARGV[NAMES])",
+        "-- @guard things:zset\nf(holder, ARGV[NAMES]) -- and not KEYS[2]",
     ],
 )
 def test_true_header_passes(body: str) -> None:
-    """A variable part may be read by a loop, by `unpack`, by a computed index or by a literal one."""
+    """What is of any length may be read by a loop, by `unpack`, or by an index; a key by its local or in `keys`."""
     assert disagreements(*split(f"{_HEADER}{body}")) == []
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("f(ARGV[1], ARGV[2])", "KEYS[1] is named and not used"),
-        ("f(KEYS[1], KEYS[2], ARGV[1], ARGV[2])", "KEYS[2] is used and not named"),
-        ("f(KEYS[1], ARGV[1])", "ARGV[n..] is named and not used"),
-        ("f(KEYS[i], KEYS[1], ARGV[1], ARGV[2])", "KEYS[n..] is used and not named"),
-        ("f(KEYS[1], ARGV[1]) for i = 3, #ARGV do end", "ARGV[2..] is named, and the loop begins at 3"),
-        (
-            "local FIRST = 3  -- of the names\nf(KEYS[1], ARGV[1]) for i = FIRST, #ARGV do end",
-            "ARGV[2..] is named, and the loop begins at 3",
-        ),
-        ("f(KEYS[1], 'ARGV[1]', ARGV[2]) --[[ ARGV[1] ]]", "ARGV[1] is named and not used"),
+        ("f(holder, ARGV[NAMES])", "KEYS things is named and not used"),
+        ("f(things, ARGV[NAMES])", "ARGV holder is named and not used"),
+        ("f(things, holder)", "ARGV names is named and not used"),
+        ("f(things, 'holder', ARGV[NAMES]) --[[ holder ]]", "ARGV holder is named and not used"),
+        ("f(things, holder, ARGV[NAMES], keys.others)", "keys.others is used and not named"),
+        ("f(things, holder, ARGV[NAMES], KEYS[2])", "KEYS[2] is used by its number"),
     ],
 )
 def test_false_header_is_found(body: str, expected: str) -> None:
-    """Each way in which a header can be wrong is reported."""
+    """Each way in which a header can be wrong is reported, by name."""
     assert disagreements(*split(f"{_HEADER}{body}")) == [expected]
-
-
-def test_locals_are_read() -> None:
-    """Several in one line, numbers made of text, and what is neither."""
-    body = "local holders, limit, place = KEYS[1], tonumber(ARGV[2]), f(KEYS[3], 2)\nlocal now = ARGV[1]"
-
-    assert locals_of(body) == [("holders", "KEYS", "1"), ("limit", "ARGV", "2"), ("now", "ARGV", "1")]

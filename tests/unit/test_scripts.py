@@ -15,10 +15,9 @@ TAKE = Script(
     """\
 -- things/take: take some.
 --
--- KEYS[1]  holders  zset  who has some
--- KEYS[2]  bell     list  of a queue
--- ARGV[1]  holder   string
--- ARGV[2]  limit    integer
+-- KEYS  holders bell
+-- ARGV  holder  string
+-- ARGV  limit   number > 0
 """,
 )
 TAKE_MANY = Script(
@@ -26,10 +25,9 @@ TAKE_MANY = Script(
     """\
 -- things/take_many: take from several.
 --
--- KEYS[1]   holders  zset  who has some
--- KEYS[2..] bells    list  of each queue
--- ARGV[1]   holder   string
--- ARGV[2..] names    of each queue
+-- KEYS  holders bells..
+-- ARGV  holder   string
+-- ARGV  names..  of each queue
 """,
 )
 
@@ -95,7 +93,7 @@ def test_missing_key_is_told() -> None:
 def test_comment_does_not_make_another_script() -> None:
     """Of any place: the server would keep both. The names in the header are known all the same."""
     plain, commented = "local a = 'a'\nreturn a\n", "local a = 'a'  -- why\n\n  -- why\nreturn a\n"
-    script = Script("things/take", f"-- things/take: take some.\n--\n-- KEYS[1]  bell  list\n{commented}")
+    script = Script("things/take", f"-- things/take: take some.\n--\n-- KEYS  bell\n{commented}")
 
     assert script.source == plain
     assert script.sha == Script("things/take", plain).sha != Script("things/take", "local a = 'b'\nreturn a\n").sha
@@ -129,6 +127,30 @@ def test_include_brings_its_own_includes_once_and_first() -> None:
         assert text.index("local function ring") < text.index("local function serve") < text.index("serve() ring()\n")
 
 
+def test_what_the_code_uses_is_a_local_of_its_name() -> None:
+    """A number or a flag where the header says so; of those of any length where they begin; nothing that is unused."""
+    text = "-- KEYS  holders bell others..\n-- ARGV  limit  number\n-- ARGV  waits  flag\n-- ARGV  names..  text\n"
+    code = "f(holders, limit, waits, KEYS[OTHERS], 'bell', keys.bell)  -- names\n"
+    serve = "local function serve(keys) keys.holders() end"
+    files = {"things/take": f"{text}-- @include serve\n{code}", "include/serve": serve}
+    table = "{bell = KEYS[2], holders = KEYS[1]}"
+
+    assert assemble("things/take", files.__getitem__).splitlines()[-2:] == [
+        f"local holders, OTHERS, limit, waits, keys = KEYS[1], 3, tonumber(ARGV[1]), ARGV[2] == '1', {table}",
+        code.rstrip(),
+    ]
+
+
+def test_guard_is_a_command_on_that_type() -> None:
+    """Also right below the header, and of what is in a table."""
+    text = "-- KEYS  queue delayed\n-- @guard queue:list keys.delayed:zset\n"
+
+    assert assemble("things/take", {"things/take": text}.__getitem__).splitlines()[1:] == [
+        "local queue, keys = KEYS[1], {delayed = KEYS[2]}",
+        "redis.call('LLEN', queue) redis.call('ZCARD', keys.delayed)",
+    ]
+
+
 def test_circle_of_includes_is_refused() -> None:
     """With the way around it."""
     files = {
@@ -149,7 +171,7 @@ def test_missing_script_fails_when_it_is_loaded() -> None:
 
 def test_script_is_put_together_when_it_is_needed_first() -> None:
     """To bind its names takes its header alone: what a process never calls costs it no includes."""
-    script = Script("things/take", "-- ARGV[1]  limit  integer\n-- @include nothing\n")
+    script = Script("things/take", "-- ARGV  limit  integer\n-- @include nothing\n")
 
     assert script.bind()(limit=3).args == (3,)
     with pytest.raises(FileNotFoundError, match=r"nothing\.lua"):

@@ -24,7 +24,7 @@ _MOST = 1024  # of either
 
 
 class _LayoutKeys(NamedTuple):
-    layout: str
+    layout: str  # hash: 'format', 'partitions' and 'chat_groups' -> number; permanent
 
 
 _LAYOUT = load("sessions/layout").bind(_LayoutKeys)

@@ -26,9 +26,9 @@ _MANY = re.compile(r"x(\d{1,6})")  # at the end of a holder's name
 class PermitKeys(NamedTuple):
     """The keys of the permits of one name, see `_core/permits.py`."""
 
-    holders: str
-    waiters: str
-    fence: str
+    holders: str  # zset: holder, and its other permits -> lease end, server ms; its fraction: see hold and serve_line
+    waiters: str  # zset: 'limit:handoff_ms:ttl_ms holder' -> ticket
+    fence: str  # string: last fencing token; ' lost' after it: see mark_lost
 
 
 _RENEW = load("permits/renew").bind(PermitKeys)

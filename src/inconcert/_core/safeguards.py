@@ -67,7 +67,7 @@ class Granted(Protocol):
 
 
 class _MasterKeys(NamedTuple):
-    master: str
+    master: str  # hash: 'id' -> replication id, 'since_ms' -> server ms
 
 
 _GUARD = load("sessions/guard").bind(_MasterKeys)

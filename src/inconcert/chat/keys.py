@@ -35,19 +35,21 @@ class _Group(NamedTuple):
 class ChatKeys(NamedTuple):
     """The keys of a chat, and the key of the latest ids of all chats of its group."""
 
-    members: str
-    state: str
-    messages: str
+    members: str  # zset: user -> id of the last message read; permanent
+    # `last`: id and `at`: time of the latest message; max_messages, max_age_ms, history: its caps; of a user ^USER: id
+    # of the latest message when they joined, and @USER: id of the last message that they sent; permanent
+    state: str  # hash: as above
+    messages: str  # list: 'AT_MS\nBODY\nSENDER', the latest has the id `last`; permanent, or max_age_ms
     recent: str
     older: str
-    heads: str
+    heads: str  # set: 'CHAT ID' of the latest message of each chat; permanent
 
 
 class ListKeys(NamedTuple):
     """The key of the list of a user's chats in one group, and that of the latest ids of all chats of the group."""
 
-    chats: str
-    heads: str
+    chats: str  # set: 'CHAT ID' of the last message read in each chat; permanent
+    heads: str  # set: 'CHAT ID' of the latest message of each chat
 
 
 class ChatKeyspace:

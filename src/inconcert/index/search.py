@@ -57,12 +57,12 @@ class _SortedList:
 class IndexKeys(NamedTuple):
     """Where an index is kept."""
 
-    documents: str
-    words: str
-    postings: str
-    ranks: str
-    scores: str
-    sorted: str
+    documents: str  # hash: document -> its words in their order: ' red apples '
+    words: str  # hash: word -> its number; '' -> the last number that was given
+    postings: str  # zset: 'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key: the lower, the more it says
+    ranks: str  # zset: 'NAME PLACE DOCUMENT', all with the score 0
+    scores: str  # hash: document -> its scores, each '\nNAME PLACE'; the lower its place, the higher the score
+    sorted: str  # zset: words, all with the score 0
     recent: str
     older: str
 

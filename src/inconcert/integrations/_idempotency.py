@@ -45,7 +45,7 @@ _TRANSIENT = frozenset({408, 409, 423, 425, 429, 499})  # and 5xx: "try again" i
 
 
 class _Keys(NamedTuple):
-    answer: str
+    answer: str  # string: what is kept; ttl_ms
 
 
 _FIND = load("idempotency/find").bind(_Keys)

@@ -29,15 +29,15 @@ _log = logging.getLogger("inconcert.mailboxes")
 class MailboxKeys(NamedTuple):
     """The keys of a mailbox."""
 
-    messages: str
-    unread: str
-    claims: str
-    claimed: str
-    dropped: str
+    messages: str  # hash: id -> 'LAPSES BODY'; permanent
+    unread: str  # zset: id -> id, which is the server's time in us; permanent
+    claims: str  # zset: claim -> lease end, server ms; permanent
+    claimed: str  # hash: claim -> 'MISSED ID ID ...'; permanent
+    dropped: str  # string: how many were dropped unread and not yet reported; permanent
     waiters: str
     recent: str
     older: str
-    last: str
+    last: str  # string: the last id, 1 h; or until an hour after its time if the clock was set back
 
 
 _FETCH = load("mailboxes/fetch").bind(MailboxKeys)

@@ -13,11 +13,11 @@ __all__ = ["LIST", "LOOK", "MemberKeys", "Place", "count_members", "read_group",
 class MemberKeys(NamedTuple):
     """The keys of a group."""
 
-    members: str
-    values: str
-    state: str
-    claims: str
-    look: str
+    members: str  # zset: member -> lease end, server ms
+    values: str  # hash: member -> its value, JSON
+    state: str  # hash: version -> of the last change; turn:MEMBER -> the last turn of its claims; sweep -> cursor
+    claims: str  # hash: key -> 'TOKEN MEMBER' that has it
+    look: str  # string: the member that looks when the next lease ends; until then
     recent: str
     older: str
 

@@ -42,7 +42,7 @@ def item_of(queue: str) -> str:
 class LineKeys(NamedTuple):
     """The keys of the line for room in a full queue."""
 
-    line: str
+    line: str  # zset: address -> ticket: puts that wait for room
     told: str
     recent: str
     older: str

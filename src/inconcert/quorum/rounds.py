@@ -26,7 +26,7 @@ _GRAIN = 0.002  # seconds; the server ends leases at whole milliseconds, and the
 class QuorumKeys(NamedTuple):
     """The keys of a quorum lock, the same on each server."""
 
-    holder: str
+    holder: str  # string: its holder here; the key ends with the lease
 
 
 _TAKE = load("quorum/take").bind(QuorumKeys)

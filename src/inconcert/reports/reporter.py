@@ -54,7 +54,7 @@ _ADDRESS = re.compile(r"([0-9a-f]{16})\.[0-9a-f]+")
 class ReportKeys(NamedTuple):
     """The keys of the reports of a namespace."""
 
-    asked: str
+    asked: str  # string: who has asked last; every process listens to what scripts on it publish
 
 
 _ANSWER = load("reports/answer").bind(ReportKeys)

@@ -130,7 +130,7 @@ def enqueue(keys: JobKeys, queue: str, batch: Sequence[NewJob]) -> Command:
         options = job.draft.options
         jobs += (job.id, job.text, options.delay_ms(), options.unique or "", milliseconds(options.unique_for))
     results = keys.results(job.id for job in batch)
-    return ENQUEUE(keys, keys.queue(queue), results=results, name=queue, jobs=jobs)
+    return ENQUEUE(keys, keys.queue(queue), results=results, queue_name=queue, jobs=jobs)
 
 
 def _enqueue_after(keys: JobKeys, queue: str, job: NewJob) -> Command:

@@ -3,17 +3,12 @@
 -- If a participant's lease has lapsed, the round is broken first, and the next arrival begins a new one.  While the
 -- barrier is aborted, nobody takes part.
 --
--- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
--- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only, unless all leases have lapsed
--- KEYS[3]  rounds        hash  open -> the number of the open round; aborted -> that of the aborted one, until it is reset;
---          number -> its outcome, the last 100
--- KEYS[4]  recent        hash  holder -> the number of its round, or 'left'; 120 s
--- KEYS[5]  older         hash  the same, from before; at most 120 s
--- ARGV[1]  holder   string, unique to this call
--- ARGV[2]  parties  integer > 0, how many must arrive
--- ARGV[3]  ttl_ms   integer > 0
--- ARGV[4]  waits    1, or 0 to take part only as the last to arrive
--- ARGV[5]  changes  channel of the participants; the message is the outcome of the round
+-- KEYS  participants order rounds recent older
+-- ARGV  holder   string, unique to this call
+-- ARGV  parties  number > 0, how many must arrive
+-- ARGV  ttl_ms   number > 0
+-- ARGV  waits    1, or 0 to take part only as the last to arrive
+-- ARGV  changes  channel of the participants; the message is the outcome of the round
 -- RETURNS  {number, ''} takes part, and waits for the others | {number, outcome}: 'NUMBER passed HOLDER ...' in the
 --          order of arrival, 'NUMBER broken HOLDER' or 'NUMBER aborted' | {'', ''} others are missing, and it does not wait
 -- TWICE    the same round again, with what has become of it since; the lease counts from the first run.
@@ -25,8 +20,6 @@
 -- @include extend_ttl
 -- @include end_round
 local HOUR_MS = 3600000
-local participants, order, rounds, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local holder, parties, ttl_ms, waits, changes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local round = recall(recent, older, holder)
 if round == 'left' then
   return {'', ''}

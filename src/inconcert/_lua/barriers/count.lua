@@ -1,8 +1,8 @@
 -- barriers/count: how many take part in the open round.
 --
--- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
+-- KEYS  participants
 -- RETURNS  how many have a lease that has not lapsed
 -- TWICE    the same; nothing is changed
 -- COST     O(log N), N participants
 -- @include server_time
-return redis.call('ZCOUNT', KEYS[1], '(' .. math.floor(server_time() / 1000), '+inf')
+return redis.call('ZCOUNT', participants, '(' .. math.floor(server_time() / 1000), '+inf')

@@ -2,14 +2,11 @@
 --
 -- If another participant's lease has lapsed, this breaks the round.
 --
--- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
--- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only
--- KEYS[3]  rounds        hash  open -> the number of the open round; aborted -> that of the aborted one, until it is reset;
---          number -> its outcome, the last 100
--- ARGV[1]  holder   string, as it was given to arrive
--- ARGV[2]  round    the number of the round in which it takes part
--- ARGV[3]  ttl_ms   integer > 0
--- ARGV[4]  changes  channel of the participants
+-- KEYS  participants order rounds
+-- ARGV  holder   string, as it was given to arrive
+-- ARGV  round    the number of the round in which it takes part
+-- ARGV  ttl_ms   number > 0
+-- ARGV  changes  channel of the participants
 -- RETURNS  1 the round is open | its outcome, as in arrive | '' this participant, or the round, is forgotten
 -- TWICE    the same, counted from the second run
 -- COST     O(log N), N participants
@@ -17,8 +14,6 @@
 -- @include extend_ttl
 -- @include end_round
 local HOUR_MS = 3600000
-local participants, order, rounds = KEYS[1], KEYS[2], KEYS[3]
-local holder, round, ttl_ms, changes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 if not redis.call('ZSCORE', participants, holder) then
   return redis.call('HGET', rounds, round) or ''
 end

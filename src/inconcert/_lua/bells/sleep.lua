@@ -1,12 +1,12 @@
 -- bells/sleep: join the line of those who sleep on a bell of a cluster, at its end; a token that is there wakes the first.
 --
--- KEYS[1]  bell     list    at most one token; or who sleeps, 'INBOX ADDRESS' each; for a minute
--- ARGV[1]  sleeper  string  'INBOX ADDRESS'
+-- KEYS  bell
+--       bell: list  at most one token; or who sleeps, 'INBOX ADDRESS' each; for a minute
+-- ARGV  sleeper  string  'INBOX ADDRESS'
 -- RETURNS  1
 -- TWICE    1; one place in line
 -- COST     O(N), N sleepers
 -- @include ring
-local bell, sleeper = KEYS[1], ARGV[1]
 redis.call('LREM', bell, 0, sleeper)
 local has_rung = redis.call('LINDEX', bell, 0) == '1'
 if has_rung then

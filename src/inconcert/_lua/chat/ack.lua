@@ -1,19 +1,15 @@
 -- chat/ack: move a member's read position forward, and drop what all have read.
 --
--- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; history: how many messages are kept when all have read them
--- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- KEYS[4]  chats     set   'CHAT ID' of the last message read in each chat, of this user
--- ARGV[1]  chat      string, its id
--- ARGV[2]  user      string
--- ARGV[3]  id        integer > 0, of the last message read; beyond the latest it means the latest
+-- KEYS  members state messages chats
+--       chats: set  'CHAT ID' of the last message read in each chat, of this user
+-- ARGV  chat  string, its id
+-- ARGV  user  string
+-- ARGV  id    number > 0, of the last message read; beyond the latest it means the latest
 -- RETURNS  {1, position} | {0, user} not a member | {-1, user} no such chat
 -- TWICE    the same; a position never goes back
 -- COST     O(log N + M), N members, M messages dropped
 -- @include not_a_member
 -- @include drop_read
-local members, state, messages, chats = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local chat, user, id = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local position = tonumber(redis.call('ZSCORE', members, user))
 if not position then
   return not_a_member(members, user)

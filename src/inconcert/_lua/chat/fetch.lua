@@ -1,11 +1,9 @@
 -- chat/fetch: the messages after a member's read position, which stays where it is.
 --
--- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; max_age_ms; ^USER: id of the latest message when a user joined
--- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- ARGV[1]  user      string
--- ARGV[2]  after     id after which to begin; -1, or one that does not exist yet, means the read position
--- ARGV[3]  count     integer 1 to 1000, the most messages to answer; fewer if they have 1 MiB
+-- KEYS  members state messages
+-- ARGV  user   string
+-- ARGV  after  number, id after which to begin; -1, or one that does not exist yet, means the read position
+-- ARGV  count  number 1 to 1000, the most messages to answer; fewer if they have 1 MiB
 -- RETURNS  {1, missed, first, last, message, ...}: how many were dropped before the user read them, the id of the first
 --          message here, and the latest id | {0, user} not a member | {-1, user} no such chat
 -- TWICE    the same; nothing is changed but that messages over age are dropped
@@ -15,8 +13,6 @@
 -- @include drop_old
 -- @include add_messages
 -- @include if_small
-local members, state, messages = KEYS[1], KEYS[2], KEYS[3]
-local user, after, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local position = tonumber(redis.call('ZSCORE', members, user))
 if not position then
   return not_a_member(members, user)

@@ -1,11 +1,9 @@
 -- chat/history: the messages before one, read or not.
 --
--- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; max_age_ms
--- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- ARGV[1]  user      string, who must be a member
--- ARGV[2]  before    id of the first message that is not wanted, or 0 for the latest ones
--- ARGV[3]  count     integer 1 to 1000, how many are wanted
+-- KEYS  members state messages
+-- ARGV  user    string, who must be a member
+-- ARGV  before  number, id of the first message that is not wanted, or 0 for the latest ones
+-- ARGV  count   number 1 to 1000, how many are wanted
 -- RETURNS  {1, before, first, message, ...}: with the id of the first message here; some of the latest are missing if
 --          they have more than 1 MiB | {0, user} not a member | {-1, user} no such chat
 -- TWICE    the same; nothing is changed but that messages over age are dropped
@@ -15,8 +13,6 @@
 -- @include drop_old
 -- @include add_messages
 -- @include if_small
-local members, state, messages = KEYS[1], KEYS[2], KEYS[3]
-local user, before, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if not redis.call('ZSCORE', members, user) then
   return not_a_member(members, user)
 end

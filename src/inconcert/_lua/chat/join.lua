@@ -1,15 +1,12 @@
 -- chat/join: become a member who has read all that was sent so far, by oneself or added by a member.
 --
--- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; ^USER: id of the latest message when a user joined
--- KEYS[3]  chats     set   'CHAT ID' of the last message read in each chat, of this user
--- KEYS[4]  recent    hash  request -> its answer, 120 s
--- KEYS[5]  older     hash  the same, from before; at most 120 s
--- ARGV[1]  chat      string, its id
--- ARGV[2]  user      string
--- ARGV[3]  request   string, unique to this call
--- ARGV[4]  by        string, the member who adds the user; empty if they join by themselves
--- ARGV[5]  channel   channel that announces changes of the user's list
+-- KEYS  members state chats recent older
+--       chats: set  'CHAT ID' of the last message read in each chat, of this user
+-- ARGV  chat     string, its id
+-- ARGV  user     string
+-- ARGV  request  string, unique to this call
+-- ARGV  by       string, the member who adds the user; empty if they join by themselves
+-- ARGV  channel  channel that announces changes of the user's list
 -- RETURNS  {1} a member, now or before | {0, by} not a member | {-1, user} no such chat
 -- TWICE    the same, and nothing is changed, even if the user has left in between
 -- COST     O(log N), N members
@@ -17,8 +14,6 @@
 -- @include recall
 -- @include remember
 -- @include publish
-local members, state, chats, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local chat, user, request, by, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if recall(recent, older, request) then
   return {1}
 end

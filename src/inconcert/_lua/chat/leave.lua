@@ -1,17 +1,12 @@
 -- chat/leave: stop being a member, by oneself or removed by a member; with the last one the chat is deleted.
 --
--- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; history; ^USER and @USER: what is kept of a user
--- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- KEYS[4]  heads     set   'CHAT ID' of the latest message of each chat
--- KEYS[5]  chats     set   'CHAT ID' of the last message read in each chat, of this user
--- KEYS[6]  recent    hash  request -> its answer, 120 s
--- KEYS[7]  older     hash  the same, from before; at most 120 s
--- ARGV[1]  chat      string, its id
--- ARGV[2]  user      string
--- ARGV[3]  request   string, unique to this call
--- ARGV[4]  by        string, the member who removes the user; empty if they leave by themselves
--- ARGV[5]  channel   channel that announces changes of the user's list
+-- KEYS  members state messages heads chats recent older
+--       chats: set  'CHAT ID' of the last message read in each chat, of this user
+-- ARGV  chat     string, its id
+-- ARGV  user     string
+-- ARGV  request  string, unique to this call
+-- ARGV  by       string, the member who removes the user; empty if they leave by themselves
+-- ARGV  channel  channel that announces changes of the user's list
 -- RETURNS  {1} left | {0, user} one of the two is not a member | {-1, ...} no such chat
 -- TWICE    the same, and nothing is changed, even if the user has joined in between, or the chat has gone
 -- COST     O(log N + M), N members, M messages dropped
@@ -20,9 +15,6 @@
 -- @include remember
 -- @include drop_read
 -- @include publish
-local members, state, messages, heads, chats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local recent, older = KEYS[6], KEYS[7]
-local chat, user, request, by, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if recall(recent, older, request) then
   return {1}
 end

@@ -1,8 +1,7 @@
 -- chat/news: the chats of a user in which not all is read, with the last message read of each.
 --
--- KEYS[1]  chats  set  'CHAT ID' of the last message read in each chat
--- KEYS[2]  heads  set  'CHAT ID' of the latest message of each chat
+-- KEYS  chats heads
 -- RETURNS  {'CHAT ID', ...}
 -- TWICE    the same; nothing is changed
 -- COST     O(N), N chats of the user here
-return redis.call('SDIFF', KEYS[1], KEYS[2])
+return redis.call('SDIFF', chats, heads)

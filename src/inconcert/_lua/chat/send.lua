@@ -1,16 +1,11 @@
 -- chat/send: append a message and draw its id.
 --
--- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id, at: time of the latest message; @USER: id of the last message that a user sent; the caps
--- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- KEYS[4]  heads     set   'CHAT ID' of the latest message of each chat
--- KEYS[5]  recent    hash  request -> its answer, 120 s
--- KEYS[6]  older     hash  the same, from before; at most 120 s
--- ARGV[1]  chat      string, its id
--- ARGV[2]  sender    string, who must be a member
--- ARGV[3]  request   string, unique to this message
--- ARGV[4]  body      JSON, without a raw newline
--- ARGV[5]  channel   channel that announces new messages of the chat
+-- KEYS  members state messages heads recent older
+-- ARGV  chat     string, its id
+-- ARGV  sender   string, who must be a member
+-- ARGV  request  string, unique to this message
+-- ARGV  body     JSON, without a raw newline
+-- ARGV  channel  channel that announces new messages of the chat
 -- RETURNS  {1, 'ID AT_MS'} | {0, sender} the sender is not a member | {-1, sender} no such chat
 -- TWICE    the same id and time, and nothing is added
 -- COST     O(L), L processes that listen; and O(log N) with max_age_ms, N messages
@@ -20,9 +15,6 @@
 -- @include remember
 -- @include drop_old
 -- @include publish
-local members, state, messages, heads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local recent, older = KEYS[5], KEYS[6]
-local chat, sender, request, body, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local answer = recall(recent, older, request)
 if answer then
   return {1, answer}

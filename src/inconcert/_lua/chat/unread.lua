@@ -1,18 +1,14 @@
 -- chat/unread: count what a member has not read, without their own messages.
 --
--- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; @USER: id of the last message that a user sent
--- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- ARGV[1]  user      string
--- ARGV[2]  after     id after which to count, or -1 for the read position
+-- KEYS  members state messages
+-- ARGV  user   string
+-- ARGV  after  number, id after which to count, or -1 for the read position
 -- RETURNS  {1, count, after}: the rest must be counted after this id, or -1 if that was all; what was dropped counts too
 --          | {0, user} not a member | {-1, user} no such chat
 -- TWICE    the same; nothing is changed
 -- COST     O(log N), N members; and O(M) if the user sent one of them, M messages up to that, 1000 at a time
 -- @include not_a_member
 -- @include add_messages
-local members, state, messages = KEYS[1], KEYS[2], KEYS[3]
-local user, after = ARGV[1], tonumber(ARGV[2])
 local position = tonumber(redis.call('ZSCORE', members, user))
 if not position then
   return not_a_member(members, user)

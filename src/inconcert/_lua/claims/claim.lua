@@ -1,33 +1,22 @@
 -- claims/claim: take jobs, or items, from the queues, in their order, for a worker.
 --
--- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
--- KEYS[2]    workers   zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
--- KEYS[3]    claimed   hash    id -> 'place attempt since_ms queue-name', and '#' -> 'number id ...' of the last claim; of this
---            worker; the places rise from job to job
--- KEYS[4]    failures  hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
--- KEYS[5]    crashes   hash    id -> workers that died with it
--- KEYS[6]    states    hash    id -> where it is, if not in its queue
--- KEYS[7]    paused    set     names of queues from which nothing is claimed
--- KEYS[8]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
--- KEYS[9]    idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
--- KEYS[10]   undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
---            that is undone
--- KEYS[11]   places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
--- KEYS[12]   held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
--- KEYS[13..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
--- ARGV[1]    worker    string
--- ARGV[2]    number    integer, one more with each claim of this worker
--- ARGV[3]    count     integer from 1 to 500; fewer are claimed if they have 1 MiB
--- ARGV[4]    suspects  1 or 0: how many jobs it may take with which two workers have died
--- ARGV[5..]  names     of each queue, in the same order
--- RETURNS    {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, undo, ...}: milliseconds until
---            there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
---            which attempt this is, how many attempts failed, whether somebody wants it cancelled, where it comes from,
---            and 1 if it has something to undo, 2 if it is to be undone now, otherwise 0
---            | {0}: this worker was presumed dead
--- TWICE      the jobs of the first run again, as far as they are not done, and no others; none after a later claim
--- COST       O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
---            about 1,000 at most, and up to 499 more in each queue
+-- KEYS  bodies workers claimed failures crashes states paused clock idle undo places held_back queues..
+--       claimed: hash  id -> 'place attempt since_ms queue-name', and '#' -> 'number id ...' of the last claim; of this
+--         worker; the places rise from job to job
+--       queues: list, then its bell (list) and delayed (zset), for each queue, the most urgent first
+-- ARGV  worker    string
+-- ARGV  number    number, one more with each claim of this worker
+-- ARGV  count     number from 1 to 500; fewer are claimed if they have 1 MiB
+-- ARGV  suspects  number, 1 or 0: how many jobs it may take with which two workers have died
+-- ARGV  names..   of each queue, in the same order
+-- RETURNS  {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, undo, ...}: milliseconds until
+--          there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
+--          which attempt this is, how many attempts failed, whether somebody wants it cancelled, where it comes from,
+--          and 1 if it has something to undo, 2 if it is to be undone now, otherwise 0
+--          | {0}: this worker was presumed dead
+-- TWICE    the jobs of the first run again, as far as they are not done, and no others; none after a later claim
+-- COST     O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
+--          about 1,000 at most, and up to 499 more in each queue
 -- @include server_time
 -- @include ring
 -- @include parse_limits
@@ -35,14 +24,10 @@
 -- @include take_places
 -- @include settle_places
 local HOUR_MS = 3600000
-local FIRST_QUEUE, PARTS, FIRST_NAME = 13, 3, 5  -- KEYS of the queues, and how many each has; ARGV of their names
+local PARTS = 3  -- keys of each queue
 local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
 local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
 local AFTER_TIME, BRACE, byte = 15, 123, string.byte  -- an envelope that begins there as JSON has no limits
-
-local bodies, workers, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local states, paused, clock, idle, undo = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local worker, number, count, suspects = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Is this worker alive, and which claim is this?
 local now_us = server_time()
@@ -63,15 +48,15 @@ end
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
-local limited = {places = KEYS[11], held_back = KEYS[12], states = states, undo = undo, now_us = now_us,
+local limited = {places = places, held_back = held_back, states = states, undo = undo, now_us = now_us,
   some_undo = redis.call('HLEN', undo) > 0, parsed = {}, known = {}, rates = {}, turns = {}, taken = {}, held = {}, last = {}}
 local some_are_limited = redis.call('HLEN', limited.places) > 0
-redis.call('ZCARD', limited.held_back)
+-- @guard limited.held_back:zset
 local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
-for i = FIRST_QUEUE, #KEYS, PARTS do
+for i = QUEUES, #KEYS, PARTS do
   ready[i] = redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
-  if some_are_paused and redis.call('SISMEMBER', paused, ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]) == 1 then
+  if some_are_paused and redis.call('SISMEMBER', paused, ARGV[NAMES + (i - QUEUES) / PARTS]) == 1 then
     ready[i] = 0
   end
   local due = redis.call('ZRANGEBYSCORE', KEYS[i + 2], '-inf', '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
@@ -81,27 +66,27 @@ for i = FIRST_QUEUE, #KEYS, PARTS do
 end
 
 -- Take: what the last claim took if this is the same again, otherwise from the queues.
-local ids, texts, places, names, taken, bytes = {}, {}, {}, {}, 0, 0  -- bytes of all that is claimed
+local ids, texts, numbers, names, taken, bytes = {}, {}, {}, {}, 0, 0  -- bytes of all that is claimed
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
     local place, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ %d+ (.*)$')
     if place then
       taken = taken + 1
-      ids[taken], texts[taken], places[taken], names[taken] = id, redis.call('HGET', bodies, id), tonumber(place), name
+      ids[taken], texts[taken], numbers[taken], names[taken] = id, redis.call('HGET', bodies, id), tonumber(place), name
       bytes = bytes + #(texts[taken] or '')
     end
   end
-  for i = FIRST_QUEUE, #KEYS, PARTS do
+  for i = QUEUES, #KEYS, PARTS do
     if taken < count and ready[i] > 0 then
       next_ms = 0  -- as the first run may have said
     end
   end
 else
-  local most = math.ceil(3000 / (#KEYS - FIRST_QUEUE + 1))  -- ids to look at in each queue: about 1,000 in all of them together
+  local most = math.ceil(3000 / (#KEYS - QUEUES + 1))  -- ids to look at in each queue: about 1,000 in all of them together
   local step = 1  -- ids to look at in one go, each of which may have 1 MiB
-  for i = FIRST_QUEUE, #KEYS, PARTS do
+  for i = QUEUES, #KEYS, PARTS do
     local left, popped, too_much, came = {}, 0, 0, 0
-    local name = ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]
+    local name = ARGV[NAMES + (i - QUEUES) / PARTS]
     repeat
       while taken < count and bytes < MOST_BYTES and ready[i] > 0 and popped < most do
         local found = redis.call('LPOP', KEYS[i], math.min(step, count - taken))
@@ -115,7 +100,7 @@ else
             left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
           elseif text and (byte(text, AFTER_TIME) == BRACE or take_places(limited, found[n], text, states_of[n])) then
             suspects, bytes, taken = suspects - (is_suspect and 1 or 0), bytes + #text, taken + 1
-            ids[taken], texts[taken], places[taken], names[taken] = found[n], text, number * 1000 + taken, name
+            ids[taken], texts[taken], numbers[taken], names[taken] = found[n], text, number * 1000 + taken, name
           elseif not text and some_are_limited then
             local limits = string.match(redis.call('HGET', limited.places, found[n]) or '', '^%-(.+)$')
             if limits then  -- it was cancelled, and may have been about to take a place, or had the turn
@@ -151,7 +136,7 @@ end
 
 -- Answer, and note what was taken.
 local answer = {1, next_ms, now_ms}
-local claims = {'#', ARGV[2] .. ' ' .. table.concat(ids, ' ')}
+local claims = {'#', number .. ' ' .. table.concat(ids, ' ')}
 local running = {}
 local since, runs, tried = string.format(' %.0f ', now_ms), 'running ' .. worker, {}  -- attempt -> the middle of a claim
 if taken > 0 then
@@ -164,10 +149,10 @@ if taken > 0 then
     local attempt = errors + (some_crashed and tonumber(crashed[i] or 0) or 0) + 1
     tried[attempt] = tried[attempt] or ' ' .. attempt .. since
     local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
-    claims[2 * i + 1], claims[2 * i + 2] = id, places[i] .. tried[attempt] .. names[i]
+    claims[2 * i + 1], claims[2 * i + 2] = id, numbers[i] .. tried[attempt] .. names[i]
     running[2 * i - 1], running[2 * i] = id, is_cancelled and 'cancelling ' .. worker or runs
     local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
-    answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], places[i], attempt
+    answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], numbers[i], attempt
     answer[at + 5], answer[at + 6], answer[at + 7] = errors, is_cancelled and 1 or 0, names[i]
     answer[at + 8] = undoing[i] and (undoing[i] == '-' and 1 or 2) or 0
   end
@@ -185,7 +170,7 @@ if last_number < number then
   elseif is_idle then
     redis.call('PEXPIRE', claimed, HOUR_MS)
   end
-  for i = FIRST_QUEUE, #KEYS, PARTS do
+  for i = QUEUES, #KEYS, PARTS do
     if ready[i] > 0 then
       ring(KEYS[i + 1])  -- work is left behind: the next idle consumer wakes, one after the other
     end

@@ -1,10 +1,10 @@
 -- claims/claimed_queues: from which queues a worker has claimed something.
 --
--- KEYS[1]  claimed  hash    id -> 'place attempt since_ms queue-name'; of that worker
+-- KEYS  claimed
+--       claimed: hash, of that worker
 -- RETURNS  {queue-name, ...}, each once
 -- TWICE    the same; nothing is changed
 -- COST     O(N), N jobs claimed
-local claimed = KEYS[1]
 local names, seen = {}, {}
 local entries = redis.call('HGETALL', claimed)
 for i = 1, #entries, 2 do

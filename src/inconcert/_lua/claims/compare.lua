@@ -1,13 +1,12 @@
 -- claims/compare: where the server and a worker differ in what the worker holds, which they do once the server went back in time.
 --
--- KEYS[1]    claimed  hash  id -> 'place attempt since_ms queue-name', and '#' -> its last claim; of this worker
--- KEYS[2]    bodies   hash  id -> 'put_ms text'
--- ARGV[1..]  held     id, place: of each job, or item, that the worker knows that it holds
--- RETURNS    {{place, ...}, {id, place, queue-name, ...}}: of the given ones, those that it does not hold, and that are to be
---            had by others; then each that it holds beside the given ones
--- TWICE      the same; nothing is changed
--- COST       O(N + C), N jobs given, C claimed
-local claimed, bodies = KEYS[1], KEYS[2]
+-- KEYS  claimed bodies
+--       claimed: hash, of this worker
+-- ARGV  held..  id, place: of each job, or item, that the worker knows that it holds
+-- RETURNS  {{place, ...}, {id, place, queue-name, ...}}: of the given ones, those that it does not hold, and that are to be
+--          had by others; then each that it holds beside the given ones
+-- TWICE    the same; nothing is changed
+-- COST     O(N + C), N jobs given, C claimed
 local entries, place_of, name_of = redis.call('HGETALL', claimed), {}, {}
 for i = 1, #entries, 2 do
   if entries[i] ~= '#' then
@@ -15,7 +14,7 @@ for i = 1, #entries, 2 do
   end
 end
 local gone, beside = {}, {}
-for i = 1, #ARGV, 2 do
+for i = HELD, #ARGV, 2 do
   local id, place = ARGV[i], ARGV[i + 1]
   if place_of[id] == place then
     place_of[id] = nil

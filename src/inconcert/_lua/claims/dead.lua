@@ -1,19 +1,16 @@
 -- claims/dead: what was dead-lettered, the latest first.
 --
--- KEYS[1]  dead     zset    id -> when it was dead-lettered, server ms
--- KEYS[2]  reasons  hash    id -> why it was dead-lettered, JSON, newline, name of its queue
--- KEYS[3]  bodies   hash    id -> 'enqueued_ms envelope'
--- ARGV[1]  id       string, of the one to look at; '' for the latest
--- ARGV[2]  skip     integer >= 0: how many of the latest to pass over
--- ARGV[3]  limit    integer from 1 to 1,000; fewer are answered if they have 1 MiB
+-- KEYS  dead reasons bodies
+-- ARGV  id     string, of the one to look at; '' for the latest
+-- ARGV  skip   integer >= 0: how many of the latest to pass over
+-- ARGV  limit  integer from 1 to 1,000; fewer are answered if they have 1 MiB
 -- RETURNS  {more, id, died_ms, reason, body, ...}: 1 if there are more, up to the limit
 -- TWICE    the same; nothing is changed
 -- COST     O(log N + M), N dead jobs, M answered
 -- @include if_small
-local dead, reasons, bodies = KEYS[1], KEYS[2], KEYS[3]
-local found = {ARGV[1], redis.call('ZSCORE', dead, ARGV[1]) or nil}
-if ARGV[1] == '' then
-  found = redis.call('ZREVRANGE', dead, ARGV[2], ARGV[2] + ARGV[3] - 1, 'WITHSCORES')
+local found = {id, redis.call('ZSCORE', dead, id) or nil}
+if id == '' then
+  found = redis.call('ZREVRANGE', dead, skip, skip + limit - 1, 'WITHSCORES')
 end
 local answer, bytes = {0}, 0
 for i = 1, #found - 1, 2 do

@@ -1,16 +1,12 @@
 -- claims/heartbeat: say that a worker lives, and learn which do not.
 --
--- KEYS[1]  workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
--- KEYS[2]  news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
--- KEYS[3]  clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms; 1 h
--- KEYS[4]  idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
--- KEYS[5]  described    hash    worker -> 'heard_ms ABOUT': when it was last heard, server ms, and what it says of itself; 1 h
--- KEYS[6]  claimed      hash    id -> 'place attempt since_ms queue-name', and '#' -> its last claim; of this worker
--- ARGV[1]  worker       string, unique to this opening of a consumer
--- ARGV[2]  ttl_ms       integer > 0
--- ARGV[3]  is_new       1 to begin, 0 to go on
--- ARGV[4]  skip         integer >= 0: how many of the dead to pass over, which may be such as cannot be recovered
--- ARGV[5]  about        string, for those that list workers; '' for none
+-- KEYS  workers news clock idle described claimed
+--       claimed: hash, of this worker
+-- ARGV  worker  string, unique to this opening of a consumer
+-- ARGV  ttl_ms  number > 0
+-- ARGV  is_new  1 to begin, 0 to go on
+-- ARGV  skip    integer >= 0: how many of the dead to pass over, which may be such as cannot be recovered
+-- ARGV  about   string, for those that list workers; '' for none
 -- RETURNS  {alive, at_ms, next_ms, news, count, worker, ...}: 0 if it was presumed dead before; the lease clock; milliseconds
 --          until another may be; 1 if there are news to be passed on; how many jobs it holds, as the server knows it; up to 10
 --          workers that are dead and whose jobs are to be recovered
@@ -19,8 +15,6 @@
 -- @include server_time
 -- @include lease_clock
 local HOUR_MS = 3600000
-local workers, news, clock, idle, described, claimed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local worker, ttl_ms, is_new, about = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[5]
 local count = redis.call('HLEN', claimed) - redis.call('HEXISTS', claimed, '#')
 local now_ms = math.floor(server_time() / 1000)
 local at_ms = lease_clock(clock, workers, ttl_ms, now_ms)
@@ -43,6 +37,6 @@ if is_new == '1' or (ends and tonumber(ends) > at_ms) then
   end
   alive = 1
 end
-local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', at_ms, 'LIMIT', ARGV[4], 10)
+local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', at_ms, 'LIMIT', skip, 10)
 local nearest = redis.call('ZRANGEBYSCORE', workers, '(' .. at_ms, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 return {alive, at_ms, nearest and nearest - at_ms or ttl_ms, redis.call('EXISTS', news), count, unpack(dead)}

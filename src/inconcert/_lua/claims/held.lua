@@ -1,16 +1,15 @@
 -- claims/held: the jobs, or items, that some workers hold.
 --
--- KEYS[1]   bodies   hash  id -> 'put_ms text'
--- KEYS[2..] claimed  hash  id -> 'place attempt since_ms queue-name'; of each worker
--- RETURNS   {count, nth, id, 'place attempt since_ms queue-name', body, ...}: of how many of the workers this is all, then
---           each job: whose it is, counted from 0, and the first 1,024 bytes of its body; the rest are for another call if
---           these have 1 MiB
--- TWICE     the same; nothing is changed
--- COST      O(C), C jobs claimed
+-- KEYS  bodies claimed..
+--       claimed: hash, of each worker
+-- RETURNS  {count, nth, id, 'place attempt since_ms queue-name', body, ...}: of how many of the workers this is all, then
+--          each job: whose it is, counted from 0, and the first 1,024 bytes of its body; the rest are for another call if
+--          these have 1 MiB
+-- TWICE    the same; nothing is changed
+-- COST     O(C), C jobs claimed
 -- @include if_small
-local bodies = KEYS[1]
 local answer, bytes = {#KEYS - 1}, 0
-for i = 2, #KEYS do
+for i = CLAIMED, #KEYS do
   if bytes >= 1048576 then
     answer[1] = i - 2
     break

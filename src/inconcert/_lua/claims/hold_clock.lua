@@ -2,13 +2,12 @@
 --
 -- A worker that learns in this way that the clock has not reached the end of its lease has at least the rest of it from now on.
 --
--- KEYS[1]  clock  string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms; 1 h
+-- KEYS  clock
 -- RETURNS  the lease clock, ms | -1 there is none
 -- TWICE    the same, counted from the second run
 -- COST     O(1)
 -- @include server_time
 local HOUR_MS = 3600000
-local clock = KEYS[1]
 local at_ms = string.match(redis.call('GET', clock) or '', '^(%S+) %S+$')
 if not at_ms then
   return -1

@@ -1,14 +1,8 @@
 -- claims/promote: move what is due to its queue, the earliest first, at most 100; and what has expired while a limit or a rate
 -- holds it back, of the first 250 in their lines, and as many that are delayed: whoever claims it ends it.
 --
--- KEYS[1]  delayed  zset  id -> due time, server ms
--- KEYS[2]  queue    list  ids, the next one first
--- KEYS[3]  bell     list  at most one token
--- KEYS[4]  states   hash  id -> where it is, if not in its queue
--- KEYS[5]  bodies   hash  id -> 'enqueued_ms envelope'
--- KEYS[6]  places   hash  limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; '@KEY' -> id whose turn it is
--- KEYS[7]  held_back  zset  'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
--- ARGV[1]  front    1 to the front of the queue, the last that was due before the others | 0 to its back
+-- KEYS  delayed queue bell states bodies places held_back
+-- ARGV  front  1 to the front of the queue, the last that was due before the others | 0 to its back
 -- RETURNS  {moved, next_ms}: milliseconds until the next is due, or expires, 0 for at once, -1 if there is none
 -- TWICE    moves what is due by then, once each
 -- COST     O(log N + M), N delayed jobs, M moved
@@ -18,22 +12,19 @@
 -- @include replace_next
 local MOST = 250
 
-local delayed, queue, bell, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local bodies, places, held_back = KEYS[5], KEYS[6], KEYS[7]
 local now_ms = math.floor(server_time() / 1000)
 local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', now_ms, 'LIMIT', 0, 100)
 if #due > 0 then
   -- Both are read before anything is changed: a key that is not ours stops the script here.
-  redis.call('LLEN', queue)
-  redis.call('LLEN', bell)
+  -- @guard queue:list bell:list
   redis.call('ZREM', delayed, unpack(due))
   redis.call('HDEL', states, unpack(due))
-  redis.call(ARGV[1] == '1' and 'LPUSH' or 'RPUSH', queue, unpack(due))
+  redis.call(front == '1' and 'LPUSH' or 'RPUSH', queue, unpack(due))
   ring(bell)
 end
 
 local expired, limits, expires_at = {}, {}, nil
-redis.call('ZCARD', held_back)  -- a foreign key stops the script here
+-- @guard held_back:zset
 local held = {}
 if redis.call('HLEN', places) > 0 then
   held = redis.call('ZRANGEBYSCORE', delayed, '4e15', '+inf', 'LIMIT', 0, MOST)
@@ -52,8 +43,7 @@ for n, text in ipairs(#held > 0 and redis.call('HMGET', bodies, unpack(held)) or
   end
 end
 if #expired > 0 then
-  redis.call('LLEN', queue)  -- as above
-  redis.call('LLEN', bell)
+  -- @guard queue:list bell:list
   for _, id in ipairs(expired) do
     limits[id] = leave_lines(held_back, delayed, bodies, id)
   end

@@ -1,41 +1,18 @@
 -- claims/recover: give what a worker holds that is dead, or retires, back to the front of its queues.
 --
--- KEYS[1]    workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
--- KEYS[2]    claimed      hash    id -> 'place attempt since_ms queue-name'; of that worker
--- KEYS[3]    crashes      hash    id -> workers that died with it
--- KEYS[4]    dead         zset    id -> when it was dead-lettered, server ms
--- KEYS[5]    reasons      hash    id -> why it was dead-lettered, JSON, newline, name of its queue
--- KEYS[6]    states       hash    id -> where it is, if not in its queue
--- KEYS[7]    progress     hash    id -> 'NUMBER JSON': its progress
--- KEYS[8]    watchers     zset    'id address': which processes wait for its end
--- KEYS[9]    parents      hash    id -> ids of the jobs that it runs after
--- KEYS[10]   children     zset    'id child', all of score 0: a job that runs after this one and has not ended
--- KEYS[11]   outcomes     hash    id -> what became of a job that has children
--- KEYS[12]   news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
--- KEYS[13]   line         zset    address -> ticket: those who wait for room to put something in
--- KEYS[14]   clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
--- KEYS[15]   idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing
--- KEYS[16]   described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
--- KEYS[17]   bodies       hash    id -> 'enqueued_ms [max_crashes[/LIMITS]] envelope'
--- KEYS[18]   groups       hash    group -> what has become of it; see read_group.lua
--- KEYS[19]   settled      zset    group -> when to forget it, server ms; of those that have ended
--- KEYS[20]   joiners      zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
--- KEYS[21]   undo         hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
---            once that is undone
--- KEYS[22]   failures     hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
--- KEYS[23]   places       hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
--- KEYS[24]   held_back    zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
--- KEYS[25]   history      zset    how the last jobs of a task ended; see tasks/history.lua
--- KEYS[26..] queues       list, then its bell (list) and delayed (zset), for each queue from which it has claimed
--- ARGV[1]    worker       string
--- ARGV[2]    max_crashes  integer > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
---            worker retires, and that is no crash
--- ARGV[3]    inboxes      what the channel of each session's inbox begins with
--- ARGV[4..]  names        of each queue, in the same order
--- RETURNS    {back, dead, told}: how many were requeued, and dead-lettered; 1 if others are to be told of these
---            | {-1, 0, 0}: the worker is alive
--- TWICE      {0, 0, 0}: it holds nothing any more
--- COST       O(N log N), N jobs claimed
+-- KEYS  workers claimed crashes dead reasons states progress watchers parents children outcomes news line clock idle
+-- KEYS  described bodies groups settled joiners undo failures places held_back history queues..
+--       claimed: hash, of that worker
+--       queues: list, then its bell (list) and delayed (zset), for each queue from which it has claimed
+-- ARGV  worker       string
+-- ARGV  max_crashes  number > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
+--                    worker retires, and that is no crash
+-- ARGV  inboxes      what the channel of each session's inbox begins with
+-- ARGV  names..      of each queue, in the same order
+-- RETURNS  {back, dead, told}: how many were requeued, and dead-lettered; 1 if others are to be told of these
+--          | {-1, 0, 0}: the worker is alive
+-- TWICE    {0, 0, 0}: it holds nothing any more
+-- COST     O(N log N), N jobs claimed
 -- @include server_time
 -- @include dead_letter
 -- @include notify_watchers
@@ -46,15 +23,7 @@
 -- @include tell_joiners
 -- @include record_end
 -- @include history_of
-local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
-local line, joiners, undo, failures, places, held_back = KEYS[13], KEYS[20], KEYS[21], KEYS[22], KEYS[23], KEYS[24]
-local clock, idle, described, history = KEYS[14], KEYS[15], KEYS[16], KEYS[25]
-local keys = {
-  parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[18], settled = KEYS[19],
-}
-local FIRST_QUEUE, PARTS, FIRST_NAME = 26, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
-local bodies, worker, max_crashes, inboxes = KEYS[17], ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local PARTS = 3  -- keys of each queue
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
 local at_ms = string.match(redis.call('GET', clock) or '0 ', '^(%S+) ')
@@ -62,21 +31,15 @@ if max_crashes > 0 and ends and tonumber(ends) > tonumber(at_ms) then
   return {-1, 0, 0}
 end
 -- Where they may go is read before anything is changed: a key that is not ours stops the script here.
-redis.call('ZCARD', dead)
-redis.call('HLEN', keys.groups)
-redis.call('ZCARD', keys.settled)
-redis.call('HLEN', undo)
-redis.call('HLEN', places)
-redis.call('ZCARD', held_back)
-redis.call('ZCARD', history)
-for i = FIRST_QUEUE, #KEYS, PARTS do
+-- @guard dead:zset keys.groups:hash keys.settled:zset undo:hash places:hash held_back:zset history:zset
+for i = QUEUES, #KEYS, PARTS do
   redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
   redis.call('ZCARD', KEYS[i + 2])
 end
 local place = {}
-for i = FIRST_NAME, #ARGV do
-  place[ARGV[i]] = FIRST_QUEUE + (i - FIRST_NAME) * PARTS
+for i = NAMES, #ARGV do
+  place[ARGV[i]] = QUEUES + (i - NAMES) * PARTS
 end
 
 local function reason_of(count, attempts)

@@ -1,12 +1,11 @@
 -- elections/record: the current leader.
 --
--- KEYS[1]  holders  zset    holder -> lease end, server ms
--- KEYS[2]  record   string  'HOLDER NUMBER SINCE_MS CANDIDATE' of the term proclaimed last; until its lease ends
+-- KEYS  holders record
+--       record: string  'HOLDER NUMBER SINCE_MS CANDIDATE' of the term proclaimed last; until its lease ends
 -- RETURNS  'NOW_US LEFT_MS RECORD': the rest of the lease, and the record | 'NOW_US 0 ' no leader
 -- TWICE    the same; nothing is changed
 -- COST     O(1)
 -- @include server_time
-local holders, record = KEYS[1], KEYS[2]
 local now_us = server_time()
 local proclaimed = redis.call('GET', record)
 local ends = proclaimed and redis.call('ZSCORE', holders, string.match(proclaimed, '^%S+'))

@@ -1,16 +1,14 @@
 -- elections/vacate: remove the record of a released term, and notify watchers unless another already leads.
 --
--- KEYS[1]  holders  zset    holder -> lease end, server ms
--- KEYS[2]  record   string  'HOLDER NUMBER SINCE_MS CANDIDATE' of the term proclaimed last; until its lease ends
--- ARGV[1]  holder   string  'session.number', whose lease has been released
--- ARGV[2]  changes  channel of the watchers, which receive what elections/record answers
+-- KEYS  holders record
+--       record: string  'HOLDER NUMBER SINCE_MS CANDIDATE' of the term proclaimed last; until its lease ends
+-- ARGV  holder   string  'session.number', whose lease has been released
+-- ARGV  changes  channel of the watchers, which receive what elections/record answers
 -- RETURNS  1 removed | 0 another's record is there, or none
 -- TWICE    0, and nothing is changed
 -- COST     O(log N + W), N holders, W processes that watch
 -- @include server_time
 -- @include publish
-local holders, record = KEYS[1], KEYS[2]
-local holder, changes = ARGV[1], ARGV[2]
 local proclaimed = redis.call('GET', record)
 if not proclaimed or string.match(proclaimed, '^%S+') ~= holder then
   return 0

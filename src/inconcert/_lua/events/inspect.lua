@@ -1,8 +1,8 @@
 -- events/inspect: whether the flag is set, and the server's time.
 --
--- KEYS[1]  flag  string  '1' while set
+-- KEYS  flag
 -- RETURNS  {1 set or 0 not, now_us}
 -- TWICE    the same; nothing is changed
 -- COST     O(1)
 -- @include server_time
-return {redis.call('EXISTS', KEYS[1]), server_time()}
+return {redis.call('EXISTS', flag), server_time()}

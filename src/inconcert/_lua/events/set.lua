@@ -1,11 +1,9 @@
 -- events/set: set the flag, and release all waiters.
 --
--- KEYS[1]  flag     string  '1' while set; ttl_ms
--- KEYS[2]  recent   hash    request -> its answer, 120 s
--- KEYS[3]  older    hash    the same, from before; at most 120 s
--- ARGV[1]  request  string, unique to this call
--- ARGV[2]  ttl_ms   integer > 0
--- ARGV[3]  changes  channel of the waiters; the message is the server's time, in us
+-- KEYS  flag recent older
+-- ARGV  request  string, unique to this call
+-- ARGV  ttl_ms   integer > 0
+-- ARGV  changes  channel of the waiters; the message is the server's time, in us
 -- RETURNS  1
 -- TWICE    the same, and nothing is changed, even if it was cleared in between
 -- COST     O(W), W processes that listen
@@ -13,8 +11,6 @@
 -- @include recall
 -- @include remember
 -- @include publish
-local flag, recent, older = KEYS[1], KEYS[2], KEYS[3]
-local request, ttl_ms, changes = ARGV[1], ARGV[2], ARGV[3]
 if recall(recent, older, request) then
   return 1
 end

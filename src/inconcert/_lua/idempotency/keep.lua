@@ -1,13 +1,11 @@
 -- idempotency/keep: keep the answer to a call, unless one is kept already.
 --
--- KEYS[1]  answer  string  what is kept; ttl_ms
--- ARGV[1]  text    string, not empty: the answer
--- ARGV[2]  ttl_ms  integer > 0
+-- KEYS  answer
+-- ARGV  text    string, not empty: the answer
+-- ARGV  ttl_ms  integer > 0
 -- RETURNS  1 it is kept | 0 another is kept
 -- TWICE    the same, and nothing is changed while it is kept
 -- COST     O(N), N bytes of the answer
-local answer = KEYS[1]
-local text, ttl_ms = ARGV[1], ARGV[2]
 if redis.call('SET', answer, text, 'PX', ttl_ms, 'NX') or redis.call('GET', answer) == text then
   return 1
 end

@@ -1,18 +1,11 @@
 -- index/add: add a document, or replace its former version.
 --
--- KEYS[1]    documents  hash  document -> its words in their order: ' red apples '
--- KEYS[2]    words      hash  word -> its number; '' -> the last number that was given
--- KEYS[3]    postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key: the lower, the more the word says of the document
--- KEYS[4]    ranks      zset  'NAME PLACE DOCUMENT', all with the score 0
--- KEYS[5]    scores     hash  document -> its scores, each '\nNAME PLACE'; the lower its place, the higher the score
--- KEYS[6]    sorted     zset  words, all with the score 0
--- KEYS[7]    recent     hash  request -> its answer, 120 s
--- KEYS[8]    older      hash  the same, from before; at most 120 s
--- ARGV[1]    request    string, unique to this call
--- ARGV[2]    document   string
--- ARGV[3]    text       its words in their order: ' red apples '
--- ARGV[4]    values     its scores, as in `scores`; '' for none
--- ARGV[5..]  impacts    each of its words and its impact key, 0 to 2^20 - 1
+-- KEYS  documents words postings ranks scores sorted recent older
+-- ARGV  request    string, unique to this call
+-- ARGV  document   string
+-- ARGV  text       its words in their order: ' red apples '
+-- ARGV  values     its scores, as in `scores`; '' for none
+-- ARGV  impacts..  each of its words and its impact key, 0 to 2^20 - 1
 -- RETURNS  1
 -- TWICE    the same, and nothing is changed, even if the document was changed in between
 -- COST     O(M log N), M words of the document and of its former version, N words of all documents
@@ -20,18 +13,15 @@
 -- @include remember
 -- @include forget_words
 -- @include forget_ranks
-local documents, words, postings, ranks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local scores, sorted, recent, older = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local request, document, text, values = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if recall(recent, older, request) then
   return 1
 end
 local former_text = redis.call('HGET', documents, document) or ''
 local former_values = redis.call('HGET', scores, document) or ''
 -- All are read before one is changed: a key that is not ours stops the script here.
-redis.call('HLEN', words)
+-- @guard words:hash
 for _, key in ipairs({postings, ranks, sorted}) do
-  redis.call('ZCARD', key)
+  -- @guard key:zset
 end
 -- First what grows: a full server refuses here, before anything is changed.
 redis.call('HSET', documents, document, text)
@@ -45,7 +35,7 @@ local function new_number(word)
 end
 
 local is_kept = {}
-for i = 5, #ARGV, 2000 do  -- 1,000 words in one command
+for i = IMPACTS, #ARGV, 2000 do  -- 1,000 words in one command
   local part, entries = {}, {}
   for j = i, math.min(i + 1999, #ARGV), 2 do
     part[#part + 1] = ARGV[j]

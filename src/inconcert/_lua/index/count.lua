@@ -1,16 +1,12 @@
 -- index/count: how many documents there are, and how many of them have each of these words and scores.
 --
--- KEYS[1]  documents  hash  document -> its words in their order: ' red apples '
--- KEYS[2]  words      hash  word -> its number; '' -> the last number that was given
--- KEYS[3]  postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key
--- KEYS[4]  ranks      zset  'NAME PLACE DOCUMENT', all with the score 0
--- ARGV[1..]  lists    each a kind ('word' or another), and a word or the name of a score
+-- KEYS  documents words postings ranks
+-- ARGV  lists..  each a kind ('word' or another), and a word or the name of a score
 -- RETURNS  {documents, those on the first list, ...}
 -- TWICE    the same; nothing is changed
 -- COST     O(M log N), M lists, N words and scores of all documents
-local documents, words, postings, ranks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local counts = {redis.call('HLEN', documents)}
-for i = 1, #ARGV, 2 do
+for i = LISTS, #ARGV, 2 do
   local kind, name = ARGV[i], ARGV[i + 1]
   local number = kind == 'word' and redis.call('HGET', words, name)
   if number then

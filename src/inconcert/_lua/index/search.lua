@@ -1,26 +1,21 @@
 -- index/search: read on in lists of documents, and answer those that match with what ranks them.
 --
--- KEYS[1]  documents  hash  document -> its words in their order: ' red apples '
--- KEYS[2]  words      hash  word -> its number; '' -> the last number that was given
--- KEYS[3]  postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key: the lower, the more the word says of the document
--- KEYS[4]  ranks      zset  'NAME PLACE DOCUMENT', all with the score 0
--- KEYS[5]  scores     hash  document -> its scores, each '\nNAME PLACE'; the lower its place, the higher the score
--- ARGV[1]  query      JSON: words, without; has, has_not: parts of the text; names of scores
--- ARGV[2]  most       integer 1 to 1000, how many documents of each list
--- ARGV[3..]  lists    each a kind ('word', 'highest', 'lowest'), a word or the name of a score, and the entry after which
---          to go on, '' to begin. An entry is 'LACK DOCUMENT' for a word, 'PLACE DOCUMENT' for a score
+-- KEYS  documents words postings ranks scores
+-- ARGV  query    JSON: words, without; has, has_not: parts of the text; names of scores
+-- ARGV  most     number 1 to 1000, how many documents of each list
+-- ARGV  lists..  each a kind ('word', 'highest', 'lowest'), a word or the name of a score, and the entry after which
+--                to go on, '' to begin. An entry is 'LACK DOCUMENT' for a word, 'PLACE DOCUMENT' for a score
 -- RETURNS  {{the last entry read of each list, '' at its end}, {document, impact key of each word, place of each score or '', ...}}
 -- TWICE    the same; nothing is changed
 -- COST     O(M (K + log N) + T), M documents read, K words in the query, N words of all documents, T bytes of their texts if
 --          parts of them are looked for: 16 MB, and no more than one text of each list beyond
 -- @include if_small
-local documents, words, postings, ranks, scores = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local query, most = cjson.decode(ARGV[1]), tonumber(ARGV[2])
+local asked = cjson.decode(query)
 local SPAN = 1048576  -- of one word in the postings
 local MOST_TEXT = 16777216  -- bytes to look for parts in, in one script
 
 local number = {}
-for _, list in ipairs({query.words, query.without}) do
+for _, list in ipairs({asked.words, asked.without}) do
   for _, word in ipairs(list) do
     number[word] = redis.call('HGET', words, word)
   end
@@ -84,32 +79,32 @@ local text_read = 0
 -- What ranks a document, or nil if it does not match.
 local function judge(document)
   local row = {document}
-  for i, word in ipairs(query.words) do
+  for i, word in ipairs(asked.words) do
     local score = number[word] and redis.call('ZSCORE', postings, number[word] .. ' ' .. document)
     if not score then
       return nil
     end
     row[i + 1] = score - number[word] * SPAN
   end
-  for _, word in ipairs(query.without) do
+  for _, word in ipairs(asked.without) do
     if number[word] and redis.call('ZSCORE', postings, number[word] .. ' ' .. document) then
       return nil
     end
   end
-  local text = #query.has + #query.has_not > 0 and redis.call('HGET', documents, document) or ''
+  local text = #asked.has + #asked.has_not > 0 and redis.call('HGET', documents, document) or ''
   text_read = text_read + #text
-  for _, part in ipairs(query.has) do
+  for _, part in ipairs(asked.has) do
     if not string.find(text, part, 1, true) then
       return nil
     end
   end
-  for _, part in ipairs(query.has_not) do
+  for _, part in ipairs(asked.has_not) do
     if string.find(text, part, 1, true) then
       return nil
     end
   end
-  local values = #query.names > 0 and redis.call('HGET', scores, document) or ''
-  for _, name in ipairs(query.names) do
+  local values = #asked.names > 0 and redis.call('HGET', scores, document) or ''
+  for _, name in ipairs(asked.names) do
     local _, stop = string.find(values, '\n' .. name .. ' ', 1, true)
     row[#row + 1] = stop and string.sub(values, stop + 1, stop + 16) or ''
   end
@@ -117,7 +112,7 @@ local function judge(document)
 end
 
 local lasts, hits, is_judged, bytes = {}, {}, {}, 0
-for i = 3, #ARGV, 3 do
+for i = LISTS, #ARGV, 3 do
   local kind, name, after = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local found = kind == 'word' and read_word(name, after) or read_score(kind, name, after)
   local last = #found == most and found[most] or ''

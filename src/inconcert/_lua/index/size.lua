@@ -1,7 +1,7 @@
 -- index/size: how many documents there are.
 --
--- KEYS[1]  documents  hash  document -> its words in their order: ' red apples '
+-- KEYS  documents
 -- RETURNS  integer
 -- TWICE    the same; nothing is changed
 -- COST     O(1)
-return redis.call('HLEN', KEYS[1])
+return redis.call('HLEN', documents)

@@ -1,14 +1,10 @@
 -- index/words: the words that begin with these characters, and how many documents have each.
 --
--- KEYS[1]  sorted    zset  words, all with the score 0
--- KEYS[2]  words     hash  word -> its number
--- KEYS[3]  postings  zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key
--- ARGV[1]  prefix    string, not empty
+-- KEYS  sorted words postings
+-- ARGV  prefix  string, not empty
 -- RETURNS  word, count, ...: at most 1,000 words, in the order of their bytes
 -- TWICE    the same; nothing is changed
 -- COST     O(M log N), M words answered, N words of all documents
-local sorted, words, postings = KEYS[1], KEYS[2], KEYS[3]
-local prefix = ARGV[1]
 local answer = {}
 for _, word in ipairs(redis.call('ZRANGEBYLEX', sorted, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, 1000)) do
   local low = redis.call('HGET', words, word) * 1048576

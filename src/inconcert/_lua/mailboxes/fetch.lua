@@ -1,19 +1,12 @@
 -- mailboxes/fetch: claim the oldest messages, or stand in line for them.
 --
--- KEYS[1]  messages  hash    id -> 'LAPSES BODY'; permanent
--- KEYS[2]  unread    zset    id -> id, which is the server's time in us; permanent
--- KEYS[3]  claims    zset    claim -> lease end, server ms; permanent
--- KEYS[4]  claimed   hash    claim -> 'MISSED ID ID ...'; permanent
--- KEYS[5]  dropped   string  how many were dropped unread and not yet reported; permanent
--- KEYS[6]  waiters   zset    address -> ticket, server us; 1 h
--- KEYS[7]  recent    hash    fetch that is over -> 1, 120 s
--- KEYS[8]  older     hash    the same, from before; at most 120 s
--- ARGV[1]  address     'session.number', unique to this fetch; its claim is known by it
--- ARGV[2]  ticket      -1 not to wait | 0 to join the line | the place to have back
--- ARGV[3]  limit       integer 1 to 1000, the most messages to claim; fewer if they have 1 MiB
--- ARGV[4]  ttl_ms      integer > 0
--- ARGV[5]  max_age_ms  integer > 0, or 0 for messages of any age
--- ARGV[6]  inboxes     what the channel of each session's inbox begins with
+-- KEYS  messages unread claims claimed dropped waiters recent older
+-- ARGV  address     'session.number', unique to this fetch; its claim is known by it
+-- ARGV  ticket      number, -1 not to wait | 0 to join the line | the place to have back
+-- ARGV  limit       number 1 to 1000, the most messages to claim; fewer if they have 1 MiB
+-- ARGV  ttl_ms      number > 0
+-- ARGV  max_age_ms  integer > 0, or 0 for messages of any age
+-- ARGV  inboxes     what the channel of each session's inbox begins with
 -- RETURNS  {1, missed, id, message, ...}: how many were dropped before them, and what was claimed
 --          | {0, ticket, joined, retry_ms}: there is nothing; a waiter is in line (joined is 1 if not before)
 -- TWICE    the same messages as long as they are claimed; or the same place in line; nothing if the fetch is over
@@ -27,10 +20,6 @@
 -- @include notify_line
 -- @include if_small
 local HOUR_MS = 3600000
-local messages, unread, claims, claimed, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local recent, older = KEYS[7], KEYS[8]
-local address, ticket, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local ttl_ms, max_age_ms, inboxes = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 return_lapsed(messages, unread, claims, claimed, dropped, now_ms)

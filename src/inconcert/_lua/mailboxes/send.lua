@@ -1,18 +1,11 @@
 -- mailboxes/send: add messages, all of them or none, and wake the fetch that has waited longest.
 --
--- KEYS[1]  messages  hash    id -> 'LAPSES BODY'; permanent
--- KEYS[2]  unread    zset    id -> id, which is the server's time in us; permanent
--- KEYS[3]  claims    zset    claim -> lease end, server ms; permanent
--- KEYS[4]  dropped   string  how many were dropped unread and not yet reported; permanent
--- KEYS[5]  waiters   zset    address -> ticket
--- KEYS[6]  recent    hash    request -> its answer, 120 s
--- KEYS[7]  older     hash    the same, from before; at most 120 s
--- KEYS[8]  last      string  the last id, 1 h; or until an hour after its time if the clock was set back
--- ARGV[1]  request       string, unique to these messages
--- ARGV[2]  max_messages  integer > 0: how many may be unread
--- ARGV[3]  max_age_ms    integer > 0, or 0 to keep messages of any age
--- ARGV[4]  inboxes       what the channel of each session's inbox begins with
--- ARGV[5..]  bodies      JSON, 1 to 1,000 of them
+-- KEYS  messages unread claims dropped waiters recent older last
+-- ARGV  request       string, unique to these messages
+-- ARGV  max_messages  number > 0: how many may be unread
+-- ARGV  max_age_ms    integer > 0, or 0 to keep messages of any age
+-- ARGV  inboxes       what the channel of each session's inbox begins with
+-- ARGV  bodies..      JSON, 1 to 1,000 of them
 -- RETURNS  0 done | 1 done, but call again to find someone in line
 -- TWICE    nothing is added; the line is told again
 -- COST     O(M log N), M messages added, N there
@@ -23,18 +16,15 @@
 -- @include drop_unread
 -- @include notify_line
 local HOUR_MS = 3600000
-local messages, unread, claims, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local recent, older, last = KEYS[6], KEYS[7], KEYS[8]
-local request, max_messages, max_age_ms, inboxes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local now_us = server_time()
 if not recall(recent, older, request) then
   redis.call('GET', dropped)  -- a key that is not ours stops the script before it has changed anything
-  redis.call('ZCARD', waiters)
+  -- @guard waiters:zset
   local newest = redis.call('ZREVRANGE', unread, 0, 0)[1]
   local before = math.max(tonumber(redis.call('GET', last) or 0), tonumber(newest or 0))
   local id = math.max(now_us, before + 1)  -- the clock may have been set back
   local fields, entries = {}, {}
-  for i = 5, #ARGV do
+  for i = BODIES, #ARGV do
     local text = string.format('%.0f', id + i - 5)
     fields[#fields + 1], fields[#fields + 2] = text, '0 ' .. ARGV[i]
     entries[#entries + 1], entries[#entries + 2] = text, text

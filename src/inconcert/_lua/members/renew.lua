@@ -1,13 +1,9 @@
 -- members/renew: make a membership last longer, if it has not lapsed, and drop those that have.
 --
--- KEYS[1]  members  zset    member -> lease end, server ms
--- KEYS[2]  values   hash    member -> its value, JSON
--- KEYS[3]  state    hash    version -> of the last change; turn:MEMBER -> the last turn of its claims
--- KEYS[4]  claims   hash    key -> 'TOKEN MEMBER' that has it
--- KEYS[5]  look     string  the member that looks when the next lease ends; until then
--- ARGV[1]  member   string
--- ARGV[2]  ttl_ms   integer > 0
--- ARGV[3]  changes  channel of the group
+-- KEYS  members values state claims look
+-- ARGV  member   string
+-- ARGV  ttl_ms   number > 0
+-- ARGV  changes  channel of the group
 -- RETURNS  {1, version, look_ms}: renewed; the version of the group; milliseconds after which this member renews again to
 --          look, because a lease ends that others have not renewed in time, or 0 | {0} not a member, or lapsed
 -- TWICE    the same, counted from the second run
@@ -16,8 +12,6 @@
 -- @include keep_lease
 -- @include drop_members
 -- @include keep_members
-local members, values, state, claims, look = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local member, ttl_ms, changes = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 drop_members(members, values, state, changes, now_us)

@@ -2,16 +2,13 @@
 --
 -- A key has one owner: the member that claimed it, until that lets go of it or is no member any more.
 --
--- KEYS[1]  members  zset    member -> lease end, server ms
--- KEYS[2]  values   hash    member -> its value, JSON
--- KEYS[3]  state    hash    version -> of the last change; turn:MEMBER -> the last turn of its claims; sweep -> cursor
--- KEYS[4]  claims   hash    key -> 'TOKEN MEMBER' that has it
--- ARGV[1]  member   string
--- ARGV[2]  turn     integer > 0, larger than that of all earlier turns of the member
--- ARGV[3]  ttl_ms   integer > 0, of the member
--- ARGV[4]  changes  channel of the group
--- ARGV[5]  let_go   how many of the keys are let go of: the first ones
--- ARGV[6..]  keys   at most 500; the rest is claimed
+-- KEYS  members values state claims
+-- ARGV  member   string
+-- ARGV  turn     integer > 0, larger than that of all earlier turns of the member
+-- ARGV  ttl_ms   number > 0, of the member
+-- ARGV  changes  channel of the group
+-- ARGV  let_go   number, how many of the keys are let go of: the first ones
+-- ARGV  keys..   at most 500; the rest is claimed
 -- RETURNS  {1, token or 0, ...}: the fencing token of each key to be claimed, 0 where another has it | {0} not a member
 -- TWICE    the same, with what was let go of by others since; {1} and nothing is changed if a later turn has begun
 -- COST     O(K), K keys; O(W) if some were let go of, W processes that listen
@@ -20,23 +17,20 @@
 -- @include tell_members
 -- @include extend_ttl
 local HOUR_MS = 3600000
-local FIRST = 6
-local members, values, state, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local member, turn, ttl_ms, changes, let_go = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local now_us = server_time()
 drop_members(members, values, state, changes, now_us)
 if not redis.call('ZSCORE', members, member) then
   return {0}
 end
-if tonumber(redis.call('HGET', state, 'turn:' .. member) or 0) > turn then
+if tonumber(redis.call('HGET', state, 'turn:' .. member) or 0) > tonumber(turn) then
   return {1}
 end
 
 local freed, answer = {}, {1}
-for i = FIRST, #ARGV do
+for i = KEYS, #ARGV do
   local key = ARGV[i]
   local token, owner = string.match(redis.call('HGET', claims, key) or '', '^(%d+) (.*)$')
-  if i < FIRST + let_go then
+  if i < KEYS + let_go then
     if owner == member then
       redis.call('HDEL', claims, key)
       freed[#freed + 1] = key
@@ -52,7 +46,7 @@ end
 if #freed > 0 then
   tell_members(state, changes, now_us, 'freed ' .. member .. ' ' .. cjson.encode(freed))
 end
-redis.call('HSET', state, 'turn:' .. member, ARGV[2])
+redis.call('HSET', state, 'turn:' .. member, turn)
 
 -- Claims of members that are gone, on keys that nobody asks for any more: looks at as many as may be new.
 local found = redis.call('HSCAN', claims, redis.call('HGET', state, 'sweep') or '0', 'COUNT', 100 + #ARGV)

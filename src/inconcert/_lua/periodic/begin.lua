@@ -1,17 +1,13 @@
 -- periodic/begin: begin a run if it is due.
 --
--- KEYS[1]  latest     string  1 until the next run is due
--- KEYS[2]  recent     hash    request -> its answer, 120 s
--- KEYS[3]  older      hash    the same, from before; at most 120 s
--- ARGV[1]  request    string, unique to this call
--- ARGV[2]  period_ms  integer > 0
+-- KEYS  latest recent older
+-- ARGV  request    string, unique to this call
+-- ARGV  period_ms  integer > 0
 -- RETURNS  0 it begins | milliseconds until it is due
 -- TWICE    the same, and no other run is begun, even if one is due by then
 -- COST     O(1)
 -- @include recall
 -- @include remember
-local latest, recent, older = KEYS[1], KEYS[2], KEYS[3]
-local request, period_ms = ARGV[1], ARGV[2]
 local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)

@@ -1,14 +1,12 @@
 -- permits/acquire: take a permit, or join the line, or re-check from a place in it.
 --
--- KEYS[1]  holders     zset    holder, and its other permits -> lease end, server ms; its fraction: see hold and serve_line
--- KEYS[2]  waiters     zset    'limit:handoff_ms:ttl_ms holder' -> ticket
--- KEYS[3]  fence       string  last fencing token; ' lost' after it: see mark_lost
--- ARGV[1]  holder      string  'session.number', unique to this attempt; 'session.numberxN' takes N permits
--- ARGV[2]  limit       integer > 0
--- ARGV[3]  ttl_ms      integer > 0
--- ARGV[4]  handoff_ms  integer > 0, life of a lease handed to a process that may be stopped, until extended
--- ARGV[5]  ticket      -1 not to wait, 0 to join the line, otherwise the place to return to
--- ARGV[6]  inboxes     prefix of each session's inbox channel
+-- KEYS  holders waiters fence
+-- ARGV  holder      string  'session.number', unique to this attempt; 'session.numberxN' takes N permits
+-- ARGV  limit       number > 0
+-- ARGV  ttl_ms      number > 0
+-- ARGV  handoff_ms  integer > 0, life of a lease handed to a process that may be stopped, until extended
+-- ARGV  ticket      number, -1 not to wait, 0 to join the line, otherwise the place to return to
+-- ARGV  inboxes     prefix of each session's inbox channel
 -- RETURNS  {token, is_after_loss} granted at once; 1 if a holder before has lost its lease, and no grant has told so yet
 --          {token or 0, is_after_loss, now_ms, ticket, joined, retry_ms, grant, ...}: in line with that ticket (joined is 1
 --          if it was not before), and the grants to others of this session, in serve_line's form
@@ -23,9 +21,6 @@
 -- @include has_room
 -- @include hold
 -- @include serve_line
-local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
-local holder, limit, ttl_ms, handoff_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local ticket, inboxes = tonumber(ARGV[5]), ARGV[6]
 local home = string.match(holder, '^(.*)%.')
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
@@ -41,7 +36,7 @@ if is_free then
   return {tonumber(token), is_after_loss and 1 or 0}
 end
 
-local place = limit .. ':' .. handoff_ms .. ':' .. ARGV[3] .. ' ' .. holder
+local place = limit .. ':' .. handoff_ms .. ':' .. ttl_ms .. ' ' .. holder
 local is_mine = redis.call('ZSCORE', holders, holder)
 local joined = 0
 if ticket >= 0 and not is_mine then

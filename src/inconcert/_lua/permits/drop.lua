@@ -1,9 +1,9 @@
 -- permits/drop: release a permit without serving the line, for while the line cannot be read because its slot moves.
 --
--- KEYS[1]  holders  zset    holder -> lease end, server ms
--- ARGV[1]  holder   string  'session.number'
+-- KEYS  holders
+-- ARGV  holder  string  'session.number'
 -- RETURNS  1 it was held | 0 not held
 -- TWICE    0, and nothing is changed
 -- COST     O(log N), N holders
 -- @include drop_holder
-return drop_holder(KEYS[1], ARGV[1])
+return drop_holder(holders, holder)

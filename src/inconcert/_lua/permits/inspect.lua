@@ -1,13 +1,11 @@
 -- permits/inspect: the holders, and how many wait.
 --
--- KEYS[1]  holders  zset    holder -> lease end, server ms
--- KEYS[2]  waiters  zset    'limit:handoff_ms:ttl_ms holder' -> ticket
+-- KEYS  holders waiters
 -- RETURNS  {waiting, held, holder, ...}: how many are in line, how many permits are held, and the holders
 --          of the first 1,000 of these
 -- TWICE    the same; nothing is changed
 -- COST     O(log N + M), N holders, M of them answered
 -- @include server_time
-local holders, waiters = KEYS[1], KEYS[2]
 local now_ms = math.floor(server_time() / 1000)
 local first = redis.call('ZRANGEBYSCORE', holders, '(' .. now_ms, '+inf', 'LIMIT', 0, 1000)
 local answer = {redis.call('ZCARD', waiters), redis.call('ZCOUNT', holders, '(' .. now_ms, '+inf')}

@@ -1,18 +1,14 @@
 -- permits/release: release a permit, or leave the line, and hand free permits to the first in line.
 --
--- KEYS[1]  holders  zset    holder -> lease end, server ms; its fraction: see hold and serve_line
--- KEYS[2]  waiters  zset    'limit:handoff_ms:ttl_ms holder' -> ticket
--- KEYS[3]  fence    string  last fencing token; ' lost' after it: see mark_lost
--- ARGV[1]  holder   string  'session.number'
--- ARGV[2]  inboxes  prefix of each session's inbox channel
--- ARGV[3]  place    'limit:handoff_ms:ttl_ms holder' of a holder that is or was in line; '' if it never was
--- ARGV[4]  ended    '' in time | 'unused' never acted under | 'late' after its end, by the holder's clock | 'lost'
+-- KEYS  holders waiters fence
+-- ARGV  holder   string  'session.number'
+-- ARGV  inboxes  prefix of each session's inbox channel
+-- ARGV  place    'limit:handoff_ms:ttl_ms holder' of a holder that is or was in line; '' if it never was
+-- ARGV  ended    '' in time | 'unused' never acted under | 'late' after its end, by the holder's clock | 'lost'
 -- RETURNS  {held} no waiters | {held, retry_ms, grant, ...}: 1 if it was held; the rest as in acquire
 -- TWICE    {0, ...}: it is no longer held; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
 -- @include drop_holder
-local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
-local holder, inboxes, place, ended = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local ends = ended ~= '' and redis.call('ZSCORE', holders, holder)
 local held = drop_holder(holders, holder)  -- first: it frees memory, so a full server accepts the rest
 if place ~= '' then

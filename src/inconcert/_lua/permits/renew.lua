@@ -1,15 +1,14 @@
 -- permits/renew: make a lease last longer, if it has not lapsed.
 --
--- KEYS[1]  holders  zset    holder -> lease end, server ms
--- ARGV[1]  holder   string  'session.number'
--- ARGV[2]  ttl_ms   integer > 0
+-- KEYS  holders
+--       holders: zset  holder -> lease end, server ms
+-- ARGV  holder  string  'session.number'
+-- ARGV  ttl_ms  number > 0
 -- RETURNS  1 renewed | 0 not held, or lapsed
 -- TWICE    the same, counted from the second run
 -- COST     O(log N), N holders
 -- @include server_time
 -- @include keep_lease
 -- @include remembered_ms
-local holders = KEYS[1]
-local holder, ttl_ms = ARGV[1], tonumber(ARGV[2])
 local now_ms = math.floor(server_time() / 1000)
 return keep_lease(holders, holder, ttl_ms, now_ms, remembered_ms()) and 1 or 0

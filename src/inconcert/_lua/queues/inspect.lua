@@ -1,13 +1,8 @@
 -- queues/inspect: counts of a queue's items, its state, and the next items.
 --
--- KEYS[1]  bodies   hash  id -> 'put_ms item'
--- KEYS[2]  queue    list  ids, the next one first
--- KEYS[3]  delayed  zset  id -> due time, server ms
--- KEYS[4]  dead     zset  id -> when it was dead-lettered, server ms
--- KEYS[5]  shut     string  1 shut down | 2 shut down at once
--- KEYS[6]  line     zset    address -> ticket: puts that wait for room
--- ARGV[1]  skip     integer >= 0: how many of the next items to skip
--- ARGV[2]  limit    integer from 0 to 1,000: how many items to show; fewer are shown if they have 1 MiB
+-- KEYS  bodies queue delayed dead shut line
+-- ARGV  skip   integer >= 0: how many of the next items to skip
+-- ARGV  limit  number from 0 to 1,000: how many items to show; fewer are shown if they have 1 MiB
 -- RETURNS  {ready, delayed, claimed, dead, oldest_ms, due_in_ms, now_ms, shut, in_line, id, body, ...}: oldest_ms since the oldest of
 --          those that are ready was put in, as far as the two ends of the queue tell; due_in_ms until the first delayed one is
 --          due; -1 if none is; shut as above, 0 open; how many puts wait; then the items that come next
@@ -15,8 +10,6 @@
 -- COST     O(M), M items shown
 -- @include server_time
 -- @include if_small
-local bodies, queue, delayed, dead, shut, line = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local limit = tonumber(ARGV[2])
 local now_ms = math.floor(server_time() / 1000)
 local ready, later, buried = redis.call('LLEN', queue), redis.call('ZCARD', delayed), redis.call('ZCARD', dead)
 local oldest_ms = -1
@@ -31,7 +24,7 @@ local claimed = redis.call('HLEN', bodies) - ready - later - buried
 local answer = {ready, later, claimed, buried, oldest_ms, due_in_ms, now_ms, tonumber(redis.call('GET', shut) or 0),
   redis.call('ZCARD', line)}
 local bytes = 0
-for _, id in ipairs(limit > 0 and redis.call('LRANGE', queue, ARGV[1], ARGV[1] + limit - 1) or {}) do
+for _, id in ipairs(limit > 0 and redis.call('LRANGE', queue, skip, skip + limit - 1) or {}) do
   if bytes >= 1048576 then
     break
   end

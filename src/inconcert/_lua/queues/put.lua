@@ -1,29 +1,19 @@
 -- queues/put: add items to a queue, now or later, all of them or none; or wait in line for room.
 --
--- KEYS[1]    bodies    hash    id -> 'put_ms item'; permanent until acknowledged
--- KEYS[2]    queue     list    ids, the next one first; permanent until claimed
--- KEYS[3]    delayed   zset    id -> due time, server ms; permanent until due
--- KEYS[4]    dead      zset    id -> when it was dead-lettered, server ms
--- KEYS[5]    line      zset    address -> ticket: puts that wait for room
--- KEYS[6]    states    hash    id -> where it is, unless in its queue; permanent until acknowledged
--- KEYS[7]    bell      list    at most one token
--- KEYS[8]    recent    hash    request -> its answer, 120 s; 'id ID' -> the request that has put in an item whose id was given
--- KEYS[9]    older     hash    earlier entries of the same; at most 120 s
--- KEYS[10]   told      hash    session -> when it was notified of room and has not come since, server ms; 60 s
--- KEYS[11]   shut      string  1 or 2: it is shut down
--- ARGV[1]    front     1 to the front of the queue, one after the other | 0 to its back
--- ARGV[2]    delay_ms  integer >= 0
--- ARGV[3]    maxsize   limit on unacknowledged items; -1 for no limit
--- ARGV[4]    waits     1 to wait in line for room, under the request | 0
--- ARGV[5]    inboxes   prefix of each session's inbox channel
--- ARGV[6]    request   'session.number', unique to this put
--- ARGV[7]    is_given  1 if the caller gave the id of its one item: it is added unless there is one with this id | 0
--- ARGV[8..]  items     id, item: for each, at most 500
--- RETURNS   1 added | 2 one with this id is there, or was put in in the last minute | 3 it is
---           shut down | 0 no room | -1 there is room, but
---           others are ahead in line; it joins the line if it waits
--- TWICE     the same, and adds nothing, even if there is room by then; if it waits, it re-checks from its place
--- COST      O(N log D), N items, D delayed items
+-- KEYS  bodies queue delayed dead line states bell recent older told shut
+-- ARGV  front     1 to the front of the queue, one after the other | 0 to its back
+-- ARGV  delay_ms  integer >= 0
+-- ARGV  maxsize   number, limit on unacknowledged items; -1 for no limit
+-- ARGV  waits     1 to wait in line for room, under the request | 0
+-- ARGV  inboxes   prefix of each session's inbox channel
+-- ARGV  request   'session.number', unique to this put
+-- ARGV  is_given  flag, 1 if the caller gave the id of its one item: it is added unless there is one with this id | 0
+-- ARGV  items..   id, item: for each, at most 500
+-- RETURNS  1 added | 2 one with this id is there, or was put in in the last minute | 3 it is
+--          shut down | 0 no room | -1 there is room, but
+--          others are ahead in line; it joins the line if it waits
+-- TWICE    the same, and adds nothing, even if there is room by then; if it waits, it re-checks from its place
+-- COST     O(N log D), N items, D delayed items
 -- @include server_time
 -- @include recall
 -- @include remember
@@ -33,12 +23,7 @@
 -- @include still_ones
 -- @include first_in_line
 -- @include wake_first_putter
-local bodies, queue, delayed, dead, line = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local states, bell, recent, older, told, shut = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local front, delay_ms, maxsize, waits, inboxes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local request, is_given = ARGV[6], ARGV[7] == '1'
-local FIRST_ITEM = 8  -- ARGV of the items
-local count = (#ARGV - FIRST_ITEM + 1) / 2
+local count = (#ARGV - ITEMS + 1) / 2
 local home = string.match(request, '^(.*)%.')
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
@@ -46,14 +31,12 @@ local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
 end
-redis.call('LLEN', queue)  -- a foreign key stops the script before it changes anything
-redis.call('LLEN', bell)
-redis.call('ZCARD', delayed)
-local given = is_given and 'id ' .. ARGV[FIRST_ITEM]
+-- @guard queue:list bell:list delayed:zset
+local given = is_given and 'id ' .. ARGV[ITEMS]
 local putter = given and recall(recent, older, given)
 if putter == request then
   return 1
-elseif putter or given and redis.call('HEXISTS', bodies, ARGV[FIRST_ITEM]) == 1 then
+elseif putter or given and redis.call('HEXISTS', bodies, ARGV[ITEMS]) == 1 then
   remember(recent, older, request, 2)
   return 2
 end
@@ -85,7 +68,7 @@ if maxsize >= 0 then
 end
 
 local ids = {}
-for i = FIRST_ITEM, #ARGV, 2 do
+for i = ITEMS, #ARGV, 2 do
   redis.call('HSET', bodies, ARGV[i], string.format('%.0f ', now_ms) .. ARGV[i + 1])
   if delay_ms == '0' then
     ids[#ids + 1] = ARGV[i]

@@ -1,17 +1,12 @@
 -- queues/standby: whether a consumer that found nothing is to end, because its queue is shut down; it is told later otherwise.
 --
--- KEYS[1]  shut     string  1 shut down | 2 shut down at once
--- KEYS[2]  standby  zset    address -> when it asked, server ms: consumers that have nothing to do; 60 s
--- KEYS[3]  bodies   hash    id -> 'put_ms item'
--- KEYS[4]  dead     zset    id -> when it was dead-lettered, server ms
--- KEYS[5]  joiners  zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
--- ARGV[1]  address  'session.number' of the caller, who asks again within 60 s while it waits
+-- KEYS  shut standby bodies dead joiners
+-- ARGV  address  'session.number' of the caller, who asks again within 60 s while it waits
 -- RETURNS  1 it is to end | 0 it is told when the queue is shut down, or when no item of one that is shut is left
 -- TWICE    the same; it is told once
 -- COST     O(log N + M), N waiters, M of them gone
 -- @include server_time
 -- @include extend_ttl
-local shut, standby, bodies, dead, joiners, address = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[1]
 local state = redis.call('GET', shut)
 local is_over = state == '2' or state and redis.call('HLEN', bodies) == redis.call('ZCARD', dead)
 if is_over then

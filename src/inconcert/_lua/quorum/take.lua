@@ -1,13 +1,11 @@
 -- quorum/take: take the lock on this server, or renew the lease on it.
 --
--- KEYS[1]  holder  string  its holder here; the key ends with the lease
--- ARGV[1]  me      string, unique to this attempt
--- ARGV[2]  ttl_ms  integer > 0
+-- KEYS  holder
+-- ARGV  me      string, unique to this attempt
+-- ARGV  ttl_ms  integer > 0
 -- RETURNS  2 it was mine, and lasts a full ttl from now | 1 it was free and is now mine | 0 another has it
 -- TWICE    2 if the first run took it; otherwise the same
 -- COST     O(1)
-local holder = KEYS[1]
-local me, ttl_ms = ARGV[1], ARGV[2]
 local has = redis.call('GET', holder)
 if not has then
   redis.call('SET', holder, me, 'PX', ttl_ms)

@@ -1,14 +1,11 @@
 -- rate_limits/refund: leave the line, or give back permits that were not used.
 --
--- KEYS[1]  state     string  'END_US QUEUED_US PACE_US': when all are back, server us; what those in line want; in which one is back
--- KEYS[2]  line      zset    'REQUEST COST_US BURST_US INTERVAL_US' -> ticket, server us
--- KEYS[3]  recent    hash    request -> the end after its grant, or '-' refunded; 120 s
--- KEYS[4]  older     hash    the same, from before; at most 120 s
--- ARGV[1]  request   'session.number', of the call that took them
--- ARGV[2]  cost_us   integer > 0, as it had it
--- ARGV[3]  burst_us  integer > 0, as it had it
--- ARGV[4]  interval_us  integer > 0, as it had it
--- ARGV[5]  inboxes   what the channel of each session's inbox begins with
+-- KEYS  state line recent older
+-- ARGV  request      'session.number', of the call that took them
+-- ARGV  cost_us      integer > 0, as it had it
+-- ARGV  burst_us     integer > 0, as it had it
+-- ARGV  interval_us  integer > 0, as it had it
+-- ARGV  inboxes      what the channel of each session's inbox begins with
 -- RETURNS  1 it has left, or its permits count again | 0 not: it was refunded before, or is back by itself
 -- TWICE    0, and nothing is changed
 -- COST     O((1 + G) log N), N in line, G who are granted theirs now, 100 at most
@@ -18,15 +15,15 @@
 -- @include read_limiter
 -- @include serve_limiter
 -- @include keep_limiter
-local state, line, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local request, cost_us, burst_us, interval_us, inboxes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local place = table.concat({request, cost_us, burst_us, interval_us}, ' ')
+cost_us, burst_us, interval_us = tonumber(cost_us), tonumber(burst_us), tonumber(interval_us)
 local now_us = server_time()
 local end_us, queued_us, pace_us = read_limiter(state, interval_us, now_us)
 local first = redis.call('ZRANGE', line, 0, 0)[1]
 local granted = recall(recent, older, request)
 local granted_us = tonumber(granted) or 0
 -- First what frees memory: after it a full server lets the rest pass.
-local has_left = redis.call('ZREM', line, table.concat({request, ARGV[2], ARGV[3], ARGV[4]}, ' ')) == 1
+local has_left = redis.call('ZREM', line, place) == 1
 local back_us = 0
 if has_left then
   queued_us = queued_us - cost_us

@@ -1,11 +1,8 @@
 -- rate_limits/reset: give all permits back, and serve the line.
 --
--- KEYS[1]  state    string  'END_US QUEUED_US PACE_US': when all are back, server us; what those in line want; in which one is back
--- KEYS[2]  line     zset    'REQUEST COST_US BURST_US INTERVAL_US' -> ticket, server us
--- KEYS[3]  recent   hash    request -> the end after its grant, '-' refunded, or '=' reset; 120 s
--- KEYS[4]  older    hash    the same, from before; at most 120 s
--- ARGV[1]  request  'session.number', unique to this call
--- ARGV[2]  inboxes  what the channel of each session's inbox begins with
+-- KEYS  state line recent older
+-- ARGV  request  'session.number', unique to this call
+-- ARGV  inboxes  what the channel of each session's inbox begins with
 -- RETURNS  1 | 0 this call has done it before
 -- TWICE    0, and nothing is changed
 -- COST     O((1 + G) log N), N in line, G who are granted theirs now, 100 at most
@@ -15,8 +12,6 @@
 -- @include read_limiter
 -- @include serve_limiter
 -- @include keep_limiter
-local state, line, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local request, inboxes = ARGV[1], ARGV[2]
 if recall(recent, older, request) then
   return 0
 end

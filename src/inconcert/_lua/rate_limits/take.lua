@@ -1,16 +1,13 @@
 -- rate_limits/take: take permits, or stand in line for them; or ask again from one's place in the line.
 --
--- KEYS[1]  state       string  'END_US QUEUED_US PACE_US': when all are back, server us; what those in line want; in which one is back
--- KEYS[2]  line        zset    'REQUEST COST_US BURST_US INTERVAL_US' -> ticket, server us
--- KEYS[3]  recent      hash    request -> the end after its grant, or '-' refunded; 120 s
--- KEYS[4]  older       hash    the same, from before; at most 120 s
--- ARGV[1]  request     'session.number', unique to this call
--- ARGV[2]  cost_us     integer > 0, in which these permits come back
--- ARGV[3]  burst_us    integer >= cost_us, in which all permits come back
--- ARGV[4]  interval_us  integer > 0, in which one permit comes back
--- ARGV[5]  longest_us  integer >= 0, longest wait
--- ARGV[6]  ticket      0 to come, else the place to have back
--- ARGV[7]  inboxes     what the channel of each session's inbox begins with
+-- KEYS  state line recent older
+-- ARGV  request      'session.number', unique to this call
+-- ARGV  cost_us      integer > 0, in which these permits come back
+-- ARGV  burst_us     integer >= cost_us, in which all permits come back
+-- ARGV  interval_us  integer > 0, in which one permit comes back
+-- ARGV  longest_us   number >= 0, longest wait
+-- ARGV  ticket       number, 0 to come, else the place to have back
+-- ARGV  inboxes      what the channel of each session's inbox begins with
 -- RETURNS  {1, wait_us, full_us} granted, to be used after the wait | {0, wait_us, full_us} not: it would be too long a wait, or
 --          was refunded | {2, wait_us, full_us, ticket} in line, to ask again after the wait if nothing was heard until then;
 --          full_us is as many permits as are out then, in the time in which they come back to the caller
@@ -26,10 +23,8 @@
 -- @include grant_permits
 -- @include serve_limiter
 -- @include keep_limiter
-local state, line, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local request, cost_us, burst_us, interval_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local longest_us, ticket, inboxes = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-local place = table.concat({request, ARGV[2], ARGV[3], ARGV[4]}, ' ')
+local place = table.concat({request, cost_us, burst_us, interval_us}, ' ')
+cost_us, burst_us, interval_us = tonumber(cost_us), tonumber(burst_us), tonumber(interval_us)
 local now_us = server_time()
 local end_us, queued_us, pace_us, was_end_us = read_limiter(state, interval_us, now_us)
 local was_queued_us = queued_us

@@ -1,16 +1,14 @@
 -- reports/ask: ask every process of the namespace what it holds and what it waits for.
 --
--- KEYS[1]  asked     string  who has asked last; at most 4 s
--- ARGV[1]  inboxes   prefix of the inbox of every process
--- ARGV[2]  pattern   glob that matches all of these
--- ARGV[3]  address   of the asker
--- ARGV[4]  quiet_ms  ask only if nobody else has within this time; 0 to ask in any case
+-- KEYS  asked
+-- ARGV  inboxes   prefix of the inbox of every process
+-- ARGV  pattern   glob that matches all of these
+-- ARGV  address   of the asker
+-- ARGV  quiet_ms  number, ask only if nobody else has within this time; 0 to ask in any case
 -- RETURNS  the sessions that were asked, at most 10,000 | 0 somebody else has asked
 -- TWICE    asks them again
 -- COST     O(N + M), N channels of the server, M processes
 -- @include publish
-local asked = KEYS[1]
-local inboxes, pattern, address, quiet_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 if quiet_ms > 0 and not redis.call('SET', asked, address, 'NX', 'PX', quiet_ms) and redis.call('GET', asked) ~= address then
   return 0
 end

@@ -1,11 +1,8 @@
 -- schedules/due: the schedules to be looked at now, which other workers leave alone for a while; and when to ask again.
 --
--- KEYS[1]  schedules    hash    id -> 'SINCE LAST RULE'
--- KEYS[2]  definitions  hash    id -> signed JSON
--- KEYS[3]  looks        zset    id -> when a worker looks at it next, server ms
--- KEYS[4]  looked       string  when one looked last, server ms
--- ARGV[1]  hold_ms      integer > 0: for how long others leave them alone
--- ARGV[2]  ttl_ms       integer > 0: for how long it is known when one looked last
+-- KEYS  schedules definitions looks looked
+-- ARGV  hold_ms  integer > 0: for how long others leave them alone
+-- ARGV  ttl_ms   integer > 0: for how long it is known when one looked last
 -- RETURNS  {now_ms, next_ms, held_ms, {{id, 'SINCE LAST RULE', signed JSON}, ...}}: the server's clock; when to ask for
 --          others, or -1; until when these are held, in text, with fractions; at most 100 schedules, or about 1 MiB
 -- TWICE    leaves out those that were given before, which are given again after hold_ms
@@ -13,14 +10,13 @@
 -- @include server_time
 local MOST, MOST_BYTES = 100, 1048576
 
-local schedules, definitions, looks, looked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
-local held_ms = string.format('%.3f', now_us / 1000 + ARGV[1])  -- to the microsecond: unlike that of any other look
+local held_ms = string.format('%.3f', now_us / 1000 + hold_ms)  -- to the microsecond: unlike that of any other look
 if tonumber(redis.call('GET', looked) or '0') > now_ms then  -- the clock was set back: each is looked at
   redis.call('ZUNIONSTORE', looks, 1, looks, 'WEIGHTS', 0)
 end
-redis.call('SET', looked, string.format('%.0f', now_ms), 'PX', ARGV[2])
+redis.call('SET', looked, string.format('%.0f', now_ms), 'PX', ttl_ms)
 local later = '(' .. string.format('%.0f', now_ms)
 local next_ms = math.ceil(redis.call('ZRANGEBYSCORE', looks, later, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '-1')
 local taken, bytes = {}, 0

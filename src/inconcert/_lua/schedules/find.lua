@@ -1,19 +1,13 @@
 -- schedules/find: a schedule, and when a worker followed it last.
 --
--- KEYS[1]  schedules         hash    id -> 'SINCE LAST RULE'
--- KEYS[2]  definitions       hash    id -> signed JSON
--- KEYS[3]  declared          zset    id -> when a worker followed it last, server ms; of schedules in code
--- KEYS[4]  paused_schedules  set     ids
--- KEYS[5]  looked            string  when a worker looked last at those that are not in code, server ms
--- ARGV[1]  id                string
+-- KEYS  schedules definitions declared paused_schedules looked
+-- ARGV  id  string
 -- RETURNS  {id, 'SINCE LAST RULE', signed JSON, is_in_code, is_paused, now_ms, followed_ms}: the first five as of
 --          schedules/list; the server's clock; when a worker followed it, or looked at all, last, or 0 | nil there is none
 -- TWICE    the same
 -- COST     O(1)
 -- @include server_time
 -- @include if_small
-local schedules, definitions, declared, paused_schedules, looked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id = ARGV[1]
 local state = redis.call('HGET', schedules, id)
 if not state then
   return false

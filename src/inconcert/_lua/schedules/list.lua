@@ -1,10 +1,7 @@
 -- schedules/list: all schedules, about 100 at a time, with about 1 MiB of definitions.
 --
--- KEYS[1]  schedules         hash  id -> 'SINCE LAST RULE'
--- KEYS[2]  definitions       hash  id -> signed JSON
--- KEYS[3]  declared          zset  id -> when a worker followed it last, server ms; of schedules in code
--- KEYS[4]  paused_schedules  set   ids
--- ARGV[1]  cursor            0 to begin, then what the last call returned
+-- KEYS  schedules definitions declared paused_schedules
+-- ARGV  cursor  0 to begin, then what the last call returned
 -- RETURNS  {next cursor or 0, {{id, 'SINCE LAST RULE', signed JSON, is_in_code, is_paused}, ...}}; some may
 --          come twice; nil in place of the JSON for which there was no room, which schedules/find gives
 -- TWICE    the same
@@ -12,8 +9,7 @@
 -- @include if_small
 local MOST_BYTES = 1048576
 
-local schedules, definitions, declared, paused_schedules = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local found = redis.call('HSCAN', schedules, ARGV[1], 'COUNT', 100)
+local found = redis.call('HSCAN', schedules, cursor, 'COUNT', 100)
 local page, bytes = {}, 0
 for i = 1, #found[2], 2 do
   local id, definition = found[2][i], false

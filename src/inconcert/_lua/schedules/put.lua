@@ -1,18 +1,13 @@
 -- schedules/put: add a schedule, or change one.
 --
--- KEYS[1]  schedules         hash  id -> 'SINCE LAST RULE'
--- KEYS[2]  definitions       hash  id -> signed JSON
--- KEYS[3]  looks             zset  id -> when a worker looks at it next, server ms
--- KEYS[4]  paused_schedules  set   ids
--- KEYS[5]  recent            hash  request -> its answer, 120 s
--- KEYS[6]  older             hash  earlier entries of the same; at most 120 s
--- KEYS[7]  result            string  of the job of its one instant, if it has one: a schedule that is put anew runs it again
--- ARGV[1]  id          string
--- ARGV[2]  rule        string without spaces; while it stays the same, no instant is missed or comes again
--- ARGV[3]  since_ms    after which a new rule counts; or '' for now
--- ARGV[4]  definition  signed JSON
--- ARGV[5]  request     string, unique to this call
--- ARGV[6]  changes     channel on which workers hear that there is something to look at
+-- KEYS  schedules definitions looks paused_schedules recent older result
+--       result: string  of the job of its one instant, if it has one: a schedule that is put anew runs it again
+-- ARGV  id          string
+-- ARGV  rule        string without spaces; while it stays the same, no instant is missed or comes again
+-- ARGV  since_ms    after which a new rule counts; or '' for now
+-- ARGV  definition  signed JSON
+-- ARGV  request     string, unique to this call
+-- ARGV  changes     channel on which workers hear that there is something to look at
 -- RETURNS  1 added | 0 changed
 -- TWICE    the same, and nothing is changed, even if it was changed or deleted in between
 -- COST     O(log N), N schedules; and the workers that listen
@@ -20,9 +15,6 @@
 -- @include recall
 -- @include remember
 -- @include publish
-local schedules, definitions, looks, paused_schedules = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local recent, older, result = KEYS[5], KEYS[6], KEYS[7]
-local id, rule, since_ms, definition, request, changes = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)

@@ -2,12 +2,11 @@
 --
 -- A promoted or restarted server has another replication id than the one before it, and may lack its last grants.
 --
--- KEYS[1]  master  hash     'id' -> replication id, 'since_ms' -> server ms
+-- KEYS  master
 -- RETURNS  milliseconds for which it has been the master, at least
 -- TWICE    the same, counted to the second run
 -- COST     O(1); the server writes two sections of INFO
 -- @include server_time
-local master = KEYS[1]
 local id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 local seen = redis.call('HMGET', master, 'id', 'since_ms')
 local now_ms = math.floor(server_time() / 1000)

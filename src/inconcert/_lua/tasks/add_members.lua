@@ -1,31 +1,18 @@
 -- tasks/add_members: add jobs to an open group, numbered one after the other.
 --
--- KEYS[1]    groups      hash    group -> what has become of it; see read_group.lua
--- KEYS[2]    bodies      hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
--- KEYS[3]    states      hash    id -> where it is, unless in its queue; permanent until the job has ended
--- KEYS[4]    unique      hash    unique name -> id of the job that has it, and end of its window, server ms, or 0
--- KEYS[5]    checks      zset    unique name -> when to check whether it is still taken, server ms
--- KEYS[6]    dead        zset    id -> when it was dead-lettered, server ms
--- KEYS[7]    finished    hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
--- KEYS[8]    parents     hash    id -> ids of the jobs it runs after; permanent until the job has ended
--- KEYS[9]    waiting     hash    queue name -> its jobs that wait for others
--- KEYS[10]   pending     hash    id -> ids of the parents that it still waits for
--- KEYS[11]   unfollowed  hash    id -> ids of its parents that do not know of it yet
--- KEYS[12]   news        list    ids of jobs that have ended or may run now, not processed yet
--- KEYS[13]   recent      hash    request -> its answer, 120 s
--- KEYS[14]   older       hash    earlier entries of the same; at most 120 s
--- KEYS[15..] queues      list, then its bell (list) and delayed (zset), for each queue, in the order in which the jobs name them
--- ARGV[1]    group       id of the group
--- ARGV[2]    request     string, unique to this call
--- ARGV[3]    first       integer >= 0, number of the first job
--- ARGV[4]    may_skip    1: those with numbers that were given before are passed over | 0: then none is added
--- ARGV[5..]  jobs        id, envelope, delay_ms, queue name, unique name or '', window_ms, ids it runs after or '', even_if:
---            for each, at most 500; even_if as for `enqueue_after`
--- RETURNS    {answer, given, total, added...}: 1 they are members | 0 the group is not open | -1 there is no such group | 2 the
---            next number is not the first; then the next number and how many members there are; then for each job 1 if it was
---            added, 0 if it was passed over or another live job has its unique name
--- TWICE      the same, and adds nothing; after the first minute 2, or 1 if it may skip them
--- COST       O(N log D), N jobs given, D delayed jobs of their queues
+-- KEYS  groups bodies states unique checks dead finished parents waiting pending unfollowed news recent older queues..
+--       queues: list, then its bell (list) and delayed (zset), for each queue, in the order in which the jobs name them
+-- ARGV  group     id of the group
+-- ARGV  request   string, unique to this call
+-- ARGV  first     number >= 0, number of the first job
+-- ARGV  may_skip  flag, 1: those with numbers that were given before are passed over | 0: then none is added
+-- ARGV  jobs..    id, envelope, delay_ms, queue name, unique name or '', window_ms, ids it runs after or '', even_if:
+--                 for each, at most 500; even_if as for `enqueue_after`
+-- RETURNS  {answer, given, total, added...}: 1 they are members | 0 the group is not open | -1 there is no such group | 2 the
+--          next number is not the first; then the next number and how many members there are; then for each job 1 if it was
+--          added, 0 if it was passed over or another live job has its unique name
+-- TWICE    the same, and adds nothing; after the first minute 2, or 1 if it may skip them
+-- COST     O(N log D), N jobs given, D delayed jobs of their queues
 -- @include server_time
 -- @include recall
 -- @include remember
@@ -37,12 +24,8 @@
 -- @include count_waiting
 -- @include read_group
 -- @include write_group
-local FIRST_QUEUE, PARTS, FIRST_JOB, FIELDS = 15, 3, 5, 8  -- KEYS of the queues, ARGV of the jobs; how many each has
+local PARTS, FIELDS = 3, 8  -- keys of each queue, and arguments of each job
 
-local groups, bodies, states, unique, checks, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local finished, parents, waiting, pending, unfollowed = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local news, recent, older = KEYS[12], KEYS[13], KEYS[14]
-local group, request, first, may_skip = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local answer = {}
 local answered = recall(recent, older, request)
 if answered then
@@ -55,7 +38,7 @@ local known = read_group(groups, group)
 if not known then
   return {-1, 0, 0}
 end
-local count = (#ARGV - FIRST_JOB + 1) / FIELDS
+local count = (#ARGV - JOBS + 1) / FIELDS
 local are_there = may_skip and first + count <= known.given
 if known.state ~= 'open' and not are_there then
   return {0, known.given, known.total}
@@ -65,25 +48,25 @@ if first > known.given or (first < known.given and not may_skip) then
 end
 
 -- All are read before anything is changed: a foreign key stops the script here.
-for i = FIRST_QUEUE, #KEYS, PARTS do
+for i = QUEUES, #KEYS, PARTS do
   redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
   redis.call('ZCARD', KEYS[i + 2])
 end
 for _, key in ipairs({bodies, states, unique, finished, parents, waiting, pending, unfollowed}) do
-  redis.call('HLEN', key)
+  -- @guard key:hash
 end
-redis.call('LLEN', news)
+-- @guard news:list
 local now_ms = math.floor(server_time() / 1000)
 local enqueued = string.format('%.0f ', now_ms)
-local place, ready, last, names, added = {}, {}, FIRST_QUEUE, 0, {}
-for i = FIRST_JOB, #ARGV, FIELDS do
+local place, ready, last, names, added = {}, {}, QUEUES, 0, {}
+for i = JOBS, #ARGV, FIELDS do
   local id, envelope, delay_ms, queue_name, name, window_ms, after, even_if = unpack(ARGV, i, i + FIELDS - 1)
   if not place[queue_name] then
     place[queue_name], ready[queue_name], last = last, {}, last + PARTS
     redis.call('HSETNX', finished, queue_name, 0)  -- the names of all queues are there
   end
-  local is_new = first + (i - FIRST_JOB) / FIELDS >= known.given
+  local is_new = first + (i - JOBS) / FIELDS >= known.given
     and not (name ~= '' and live_job_of_name(unique, bodies, dead, name, now_ms))
   added[#added + 1] = is_new and 1 or 0
   if is_new then

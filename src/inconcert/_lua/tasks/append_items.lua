@@ -1,27 +1,25 @@
 -- tasks/append_items: add items to the stream of a running job; the first call of an attempt begins the stream anew.
 --
--- KEYS[1]  claimed  hash    id -> 'place attempt since_ms queue-name'; of this worker
--- KEYS[2]  stream   hash    run: when its attempt began here, server ms, rising; by: 'WORKER PLACE'; attempt; last: number of
---          the latest item; bytes of all items that are kept
--- KEYS[3]  items    list    signed JSON, the latest has the number `last`; at most 10,000, and 16 MiB
--- ARGV[1]  id       string
--- ARGV[2]  worker   string
--- ARGV[3]  place    integer, as it was claimed
--- ARGV[4]  attempt  integer
--- ARGV[5]  first    integer from 1: the number of the first of these items in this attempt
--- ARGV[6]  ttl_ms   integer > 0: how long all is kept after this call
--- ARGV[7]  channel  channel that announces new items of the job
--- ARGV[8..] added   the items, signed JSON; at most 500
+-- KEYS  claimed stream items
+--       claimed: hash, of this worker
+--       stream: hash  run: when its attempt began here, server ms, rising; by: 'WORKER PLACE'; attempt; last: number of
+--         the latest item; bytes of all items that are kept
+--       items: list  signed JSON, the latest has the number `last`; at most 10,000, and 16 MiB
+-- ARGV  id       string
+-- ARGV  worker   string
+-- ARGV  place    integer, as it was claimed
+-- ARGV  attempt  integer
+-- ARGV  first    number from 1: the number of the first of these items in this attempt
+-- ARGV  ttl_ms   integer > 0: how long all is kept after this call
+-- ARGV  channel  channel that announces new items of the job
+-- ARGV  added..  the items, signed JSON; at most 500
 -- RETURNS  1 added | 0 the worker does not hold it at this place
 -- TWICE    the same, and nothing is added, even if more items were added in between
 -- COST     O(N + D), N items given, D dropped; and the processes that follow the stream
 -- @include server_time
 -- @include publish
-local MOST, MOST_BYTES, FIRST_ITEM = 10000, 16777216, 8
+local MOST, MOST_BYTES = 10000, 16777216
 
-local claimed, stream, items = KEYS[1], KEYS[2], KEYS[3]
-local id, worker, place, attempt, first = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local ttl_ms, channel = ARGV[6], ARGV[7]
 if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
   return 0
 end
@@ -37,7 +35,7 @@ end
 if not continues then
   last, bytes, length = first - 1, 0, 0
 end
-local added = {unpack(ARGV, FIRST_ITEM + last + 1 - first)}
+local added = {unpack(ARGV, ADDED + last + 1 - first)}
 for _, item in ipairs(added) do
   bytes = bytes + #item
 end

@@ -1,14 +1,8 @@
 -- tasks/ask_again: let jobs that wait ask again what became of parents in other partitions, and jobs that have ended tell
 -- children there again, some at a time: a server that went back in time has forgotten who asked it, or what it was told.
 --
--- KEYS[1]  bodies      hash    id -> 'enqueued_ms envelope'
--- KEYS[2]  children    zset    'id child', all of score 0: a job that runs after this one and has not ended
--- KEYS[3]  followers   zset    'id child', all of score 0: a child to resolve when the job of this id has ended
--- KEYS[4]  pending     hash    id -> ids of the parents that it still waits for
--- KEYS[5]  unfollowed  hash    id -> ids of its parents in other partitions that do not know of it yet
--- KEYS[6]  news        list    ids of jobs that have ended or may run now, not processed yet
--- KEYS[7]  asked       string  'NEXT_MS PENDING CHILDREN': when this may go on, server ms, and from which cursors; 1 h
--- ARGV[1]  suffix      of the ids of this partition
+-- KEYS  bodies children followers pending unfollowed news asked
+-- ARGV  suffix  of the ids of this partition
 -- RETURNS  {wait_ms, news}: how long not to ask for this, 5 s if there is more to look at, otherwise 30 s; 1 if there are news
 -- TWICE    the rest of the same time, and nothing is changed
 -- COST     O(M log C), C pairs of children, M looked at: about 500 jobs that wait and 500 pairs
@@ -16,8 +10,6 @@
 -- @include is_here
 local MORE_MS, ROUND_MS, HOUR_MS, COUNT = 5000, 30000, 3600000, 500
 
-local bodies, children, followers, pending = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local unfollowed, news, asked, suffix = KEYS[5], KEYS[6], KEYS[7], ARGV[1]
 if redis.call('EXISTS', pending, children) == 0 then
   return {ROUND_MS, 0}
 end
@@ -27,8 +19,7 @@ local left_ms = (tonumber(next_ms) or 0) - now_ms
 if left_ms > 0 and left_ms <= ROUND_MS then  -- otherwise the clock was set back
   return {left_ms, 0}
 end
-redis.call('LLEN', news)  -- a foreign key stops the script here
-redis.call('ZCARD', followers)
+-- @guard news:list followers:zset
 
 -- What is unfollowed, or has a follower, is among the news already.
 local waits = redis.call('HSCAN', pending, waits_from or '0', 'COUNT', COUNT)

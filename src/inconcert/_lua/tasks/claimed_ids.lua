@@ -1,13 +1,13 @@
 -- tasks/claimed_ids: the ids of the jobs that a worker has claimed, the first first, after one that was listed before.
 --
--- KEYS[1]  claimed  hash    id -> 'place attempt since_ms queue-name', of this worker
--- ARGV[1]  last     integer, the place of the last one; 0 to begin
--- ARGV[2]  limit    integer from 1 to 250
+-- KEYS  claimed
+--       claimed: hash, of this worker
+-- ARGV  last   number, the place of the last one; 0 to begin
+-- ARGV  limit  number from 1 to 250
 -- RETURNS  {id, 'place attempt since_ms queue-name', ...}
 -- TWICE    the same, if it has claimed nothing since; nothing is changed
 -- COST     O(C log C), C jobs claimed
-local last, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
-local entries = redis.call('HGETALL', KEYS[1])
+local entries = redis.call('HGETALL', claimed)
 local found = {}
 for n = 1, #entries, 2 do
   local place = entries[n] ~= '#' and tonumber(string.match(entries[n + 1], '^%d+')) or 0

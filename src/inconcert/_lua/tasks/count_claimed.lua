@@ -1,11 +1,12 @@
 -- tasks/count_claimed: how many jobs of each queue some workers hold.
 --
--- KEYS[1..]  claimed  hash    id -> 'place attempt since_ms queue-name'; of each worker
--- RETURNS    {queue-name, count, ...}
--- TWICE      the same; nothing is changed
--- COST       O(C), C jobs claimed
+-- KEYS  claimed..
+--       claimed: hash, of each worker
+-- RETURNS  {queue-name, count, ...}
+-- TWICE    the same; nothing is changed
+-- COST     O(C), C jobs claimed
 local counts, answer = {}, {}
-for i = 1, #KEYS do
+for i = CLAIMED, #KEYS do
   local entries = redis.call('HGETALL', KEYS[i])
   for n = 1, #entries, 2 do
     local name = string.match(entries[n + 1], '^%d+ %d+ %d+ (.*)$')

@@ -1,13 +1,12 @@
 -- tasks/dead_ids: the ids of the dead jobs, the latest first, after one that was listed before.
 --
--- KEYS[1]  dead   zset    id -> when it was dead-lettered, server ms
--- ARGV[1]  at_ms  of the last one; '' to begin
--- ARGV[2]  last   its id; '' to begin
--- ARGV[3]  limit  integer from 1 to 250
+-- KEYS  dead
+-- ARGV  at_ms  of the last one; '' to begin
+-- ARGV  last   its id; '' to begin
+-- ARGV  limit  number from 1 to 250
 -- RETURNS  {id, at_ms, ...}. What stays where it is, is not left out; if the last one did not, those of its time come again.
 -- TWICE    the same, if the set is the same; nothing is changed
 -- COST     O(log N + M), N ids, M of them returned
-local dead, at_ms, last, limit = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local first = 0
 if last ~= '' then
   local now_at = redis.call('ZSCORE', dead, last)

@@ -1,31 +1,17 @@
 -- tasks/debounce: add a job that runs after a silence, or replace the one of its unique name that waits for that.
 --
--- KEYS[1]  bodies     hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
--- KEYS[2]  queue      list    ids, the next one first; permanent until claimed
--- KEYS[3]  bell       list    at most one token
--- KEYS[4]  delayed    zset    id -> due time, server ms; permanent until due
--- KEYS[5]  states     hash    id -> where it is, unless in its queue; permanent until the job has ended
--- KEYS[6]  unique     hash    unique name -> id of the job that has it, and end of its window, server ms, or 0
--- KEYS[7]  checks     zset    unique name -> when to check whether it is still taken, server ms
--- KEYS[8]  dead       zset    id -> when it was dead-lettered, server ms
--- KEYS[9]  failures   hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
--- KEYS[10] crashes    hash    id -> workers that died with it
--- KEYS[11] stepped    hash    id -> the number of its latest step
--- KEYS[12] places     hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
--- KEYS[13] held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
--- KEYS[14] recent     hash    request -> its answer, 120 s
--- KEYS[15] older      hash    earlier entries of the same; at most 120 s
--- KEYS[16] finished   hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
--- KEYS[17] result     string  of the job
--- ARGV[1]  request    string, unique to this call
--- ARGV[2]  id         of the new job; or of the one that waits, for which the envelope is then
--- ARGV[3]  is_new     1 | 0
--- ARGV[4]  envelope   as it is stored, with the mark '~' before it
--- ARGV[5]  is_signed  1: the envelope is for this id only | 0: for any
--- ARGV[6]  silence_ms integer > 0, until it is due
--- ARGV[7]  longest_ms integer >= silence_ms, from the first call until it is due at the latest; or ''
--- ARGV[8]  unique_name  string
--- ARGV[9]  name       of the queue
+-- KEYS  bodies queue bell delayed states unique checks dead failures crashes stepped places held_back recent older
+-- KEYS  finished result
+--       result: string  of the job
+-- ARGV  request      string, unique to this call
+-- ARGV  id           of the new job; or of the one that waits, for which the envelope is then
+-- ARGV  is_new       flag
+-- ARGV  envelope     as it is stored, with the mark '~' before it
+-- ARGV  is_signed    flag, 1: the envelope is for this id only | 0: for any
+-- ARGV  silence_ms   number > 0, until it is due
+-- ARGV  longest_ms   number >= silence_ms, from the first call until it is due at the latest; or ''
+-- ARGV  unique_name  string
+-- ARGV  name         of the queue
 -- RETURNS  {1, id, ''} it was added | {2, id, ''} the job of this id waited, and has this envelope now | {3, id, ''} this live
 --          job has the name, and is of another task or was not enqueued so: nothing is changed | {4, id, queue_name} the job of this id waits: call
 --          again with an envelope for it, and its queue | {5, '', ''} it waits no more: call again with a new job
@@ -43,12 +29,6 @@
 -- @include replace_next
 local ADDED, REPLACED, OTHER, COME_AGAIN, BEGIN_AGAIN = 1, 2, 3, 4, 5
 local HELD_BACK_MS = 4e15  -- as in hold_back.lua
-
-local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local unique, checks, dead, failures, crashes, stepped = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local places, held_back, recent, older, finished, result = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
-local request, id, is_new, envelope, is_signed = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5] == '1'
-local silence_ms, longest_ms, unique_name, name = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9]
 
 local answered = recall(recent, older, request)
 if answered then
@@ -99,9 +79,7 @@ if not is_new and not (waits and id == live) then
 end
 
 -- All are read before anything is changed: a foreign key stops the script here.
-redis.call('LLEN', bell)
-redis.call('ZCARD', held_back)
-redis.call('HLEN', places)
+-- @guard bell:list held_back:zset places:hash
 if redis.call('LLEN', queue) + redis.call('ZCARD', delayed) == 0 then
   redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there
 end

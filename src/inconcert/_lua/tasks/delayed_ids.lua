@@ -1,13 +1,12 @@
 -- tasks/delayed_ids: the ids of the delayed jobs of a queue, the earliest first, after one that was listed before.
 --
--- KEYS[1]  delayed  zset    id -> due time, server ms
--- ARGV[1]  at_ms    of the last one; '' to begin
--- ARGV[2]  last     its id; '' to begin
--- ARGV[3]  limit    integer from 1 to 250
+-- KEYS  delayed
+-- ARGV  at_ms  of the last one; '' to begin
+-- ARGV  last   its id; '' to begin
+-- ARGV  limit  number from 1 to 250
 -- RETURNS  {id, at_ms, ...}. What stays where it is, is not left out; if the last one did not, those of its time come again.
 -- TWICE    the same, if the set is the same; nothing is changed
 -- COST     O(log N + M), N ids, M of them returned
-local delayed, at_ms, last, limit = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local first = 0
 if last ~= '' then
   local now_at = redis.call('ZSCORE', delayed, last)

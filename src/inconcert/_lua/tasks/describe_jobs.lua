@@ -1,14 +1,8 @@
 -- tasks/describe_jobs: what is stored of some jobs.
 --
--- KEYS[1]  bodies     hash    id -> 'enqueued_ms envelope'
--- KEYS[2]  states     hash    id -> where it is, unless in its queue
--- KEYS[3]  dead       zset    id -> when it was dead-lettered, server ms
--- KEYS[4]  reasons    hash    id -> why it was dead-lettered, JSON, newline, name of its queue
--- KEYS[5]  failures   hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
--- KEYS[6]  crashes    hash    id -> workers that died with it
--- KEYS[7]  described  hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself
--- ARGV[1]  head       what the envelopes of these jobs begin with, before any signature; '' for all
--- ARGV[2..]  ids      of the jobs, 1 to 250
+-- KEYS  bodies states dead reasons failures crashes described
+-- ARGV  head   what the envelopes of these jobs begin with, before any signature; '' for all
+-- ARGV  ids..  of the jobs, 1 to 250
 -- RETURNS  {looked, id, state, body, failures, crashes, about, why, ...}: at how many of the ids it looked, fewer than given if
 --          these have 1 MiB; then each job that is there and begins so. The state is 'queued ', 'delayed QUEUE',
 --          'waiting DELAY_MS QUEUE', 'running WORKER', 'cancelling WORKER' or 'failed DIED_MS'; about is what the worker
@@ -16,9 +10,7 @@
 -- TWICE    the same; nothing is changed
 -- COST     O(N log D), N ids, D dead jobs
 -- @include if_small
-local bodies, states, dead, reasons, failures, crashes, described =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local head, ids = ARGV[1], {unpack(ARGV, 2)}
+local ids = {unpack(ARGV, IDS)}
 local answer, bytes, looked, at = {0}, 0, 0, 1
 local some_are_dead = redis.call('EXISTS', dead) == 1
 local state = redis.call('HMGET', states, unpack(ids))

@@ -1,20 +1,16 @@
 -- tasks/described: list the workers that have said who they are, some at a time.
 --
--- KEYS[1]  described  hash    worker -> 'heard_ms ABOUT': when it was last heard, server ms, and what it says of itself
--- KEYS[2]  workers    zset    worker -> when it is presumed dead, ms by the lease clock; if it holds something
--- KEYS[3]  idle       zset    worker -> when it is presumed dead, ms by the lease clock; if it holds nothing
--- KEYS[4]  clock      string  'AT SEEN': the lease clock, ms, and the server's at the last reading, ms
--- ARGV[1]  cursor     string, '0' to begin
+-- KEYS  described workers idle clock
+-- ARGV  cursor  string, '0' to begin
 -- RETURNS  {cursor, worker, is_alive, 'heard_ms ABOUT', ...}, also those that are dead and not yet recovered; '0' when
 --          these were the last. Workers present throughout are returned, some perhaps twice.
 -- TWICE    the same, if the workers are the same; nothing is changed
 -- COST     O(N), N workers returned, about 100
 -- @include server_time
-local described, workers, idle, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now_ms = math.floor(server_time() / 1000)
 local at_ms, seen_ms = string.match(redis.call('GET', clock) or '0 0', '^(%S+) (%S+)$')
 at_ms = at_ms + math.max(0, now_ms - seen_ms)  -- no worker may be left to advance it
-local found = redis.call('HSCAN', described, ARGV[1], 'COUNT', 100)
+local found = redis.call('HSCAN', described, cursor, 'COUNT', 100)
 local answer = {found[1]}
 for i = 1, #found[2], 2 do
   local worker = found[2][i]

@@ -1,34 +1,23 @@
 -- tasks/enqueue_due: enqueue the jobs of due instants of a schedule in code, unless already done; and report the time.
 --
--- KEYS[1]   bodies            hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
--- KEYS[2]   queue             list    ids, the next one first; permanent until claimed
--- KEYS[3]   bell              list    at most one token
--- KEYS[4]   finished          hash    queue name -> jobs that have succeeded or were cancelled; permanent
--- KEYS[5]   schedules         hash    id -> 'SINCE LAST RULE'
--- KEYS[6]   definitions       hash    id -> signed JSON
--- KEYS[7]   declared          zset    id -> when a worker followed it last, server ms, give or take 60 s; of those in code
--- KEYS[8]   paused_schedules  set     ids
--- KEYS[9..] results           string  of each instant's job: another schedule of its task may have enqueued it
--- ARGV[1]   name        of the queue
--- ARGV[2]   schedule    its id
--- ARGV[3]   rule        string without spaces
--- ARGV[4]   definition  signed JSON
--- ARGV[5]   ttl_ms      integer > 0, how long an unused schedule is remembered
--- ARGV[6]   void_ms     a last instant that is void, because the clock was set back by more than a period since; or ''
--- ARGV[7..] instants    instant_ms, id, envelope: for each instant, in their order, at most 100
--- RETURNS   {now_ms, since_ms, added}: the server's clock; the last instant that is done with, or now if the schedule is new
---           or paused; how many jobs were added
--- TWICE     adds nothing: the instants are done with
--- COST      O(I + log N), I instants given, N schedules; at most 100 that nobody follows any more are forgotten
+-- KEYS  bodies queue bell finished schedules definitions declared paused_schedules results..
+--       results: string  of each instant's job: another schedule of its task may have enqueued it
+-- ARGV  name        of the queue
+-- ARGV  schedule    its id
+-- ARGV  rule        string without spaces
+-- ARGV  definition  signed JSON
+-- ARGV  ttl_ms      integer > 0, how long an unused schedule is remembered
+-- ARGV  void_ms     a last instant that is void, because the clock was set back by more than a period since; or ''
+-- ARGV  instants..  instant_ms, id, envelope: for each instant, in their order, at most 100
+-- RETURNS  {now_ms, since_ms, added}: the server's clock; the last instant that is done with, or now if the schedule is new
+--          or paused; how many jobs were added
+-- TWICE    adds nothing: the instants are done with
+-- COST     O(I + log N), I instants given, N schedules; at most 100 that nobody follows any more are forgotten
 -- @include server_time
 -- @include enqueue_instants
-local FIRST_RESULT, FIRST_INSTANT = 9, 7  -- KEYS of the results; ARGV of the instants
 local MOST, MINUTE_MS = 100, 60000
 
-local bodies, queue, bell, finished, schedules = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local definitions, declared, paused_schedules = KEYS[6], KEYS[7], KEYS[8]
-local name, schedule, rule, definition, ttl_ms, void_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local results, instants = {unpack(KEYS, FIRST_RESULT)}, {unpack(ARGV, FIRST_INSTANT)}
+local results, instants = {unpack(KEYS, RESULTS)}, {unpack(ARGV, INSTANTS)}
 local now_ms = math.floor(server_time() / 1000)
 local since, last = string.match(redis.call('HGET', schedules, schedule) or '', '^(%d+) (%d+) ')
 local since_ms, added = tonumber(since), 0

@@ -1,18 +1,13 @@
 -- tasks/held_back: which limit, rate or turn holds a delayed job back, how far that is used, and which jobs have a place in it.
 --
--- KEYS[1]   bodies     hash    id -> 'enqueued_ms envelope'
--- KEYS[2]   places     hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS INTERVAL_US BURST_US AT_MS
---           DEBT_US NEXT_ID', see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
--- KEYS[3]   held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
--- KEYS[4]   delayed    zset    id -> due time, server ms; of its queue
--- ARGV[1]   id         of the job
--- ARGV[2..] running    ids of jobs that may have a place in it, at most 500
--- RETURNS   {limits, line, ahead, in_use, most, turn, id, ...}: its limits; in which line it is, or of which rate it is the
---           next; how many are before it; how many jobs have a place, of how many, or of a rate 0 and its INTERVAL_US; which has
---           the turn, or ''; and those of `running` that have a place | {} nothing holds it back
--- TWICE     the same; nothing is changed
--- COST      O(log N + M), N jobs in line, M ids
-local bodies, places, held_back, delayed, id = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
+-- KEYS  bodies places held_back delayed
+-- ARGV  id         of the job
+-- ARGV  running..  ids of jobs that may have a place in it, at most 500
+-- RETURNS  {limits, line, ahead, in_use, most, turn, id, ...}: its limits; in which line it is, or of which rate it is the
+--          next; how many are before it; how many jobs have a place, of how many, or of a rate 0 and its INTERVAL_US; which has
+--          the turn, or ''; and those of `running` that have a place | {} nothing holds it back
+-- TWICE    the same; nothing is changed
+-- COST     O(log N + M), N jobs in line, M ids
 local due_ms = redis.call('ZSCORE', delayed, id)
 local limits = string.match(redis.call('HGET', bodies, id) or '', '^%d+ %d+(/%S+)')
 if not due_ms or not limits then
@@ -31,7 +26,7 @@ for line in string.gmatch(limits, ':(%x+)') do
     end
     local turn = redis.call('HGET', places, '@' .. line) or ''
     local answer = {limits, line, ahead, tonumber(in_use) or 0, tonumber(most or interval_us) or 0, turn}
-    local running = {unpack(ARGV, 2)}
+    local running = {unpack(ARGV, RUNNING)}
     for n, taken in ipairs(#running > 0 and redis.call('HMGET', places, unpack(running)) or {}) do
       if taken and string.find(taken, ':' .. line, 1, true) then
         answer[#answer + 1] = running[n]

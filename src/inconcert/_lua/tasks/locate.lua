@@ -1,26 +1,21 @@
 -- tasks/locate: where a job is that does not run yet, among some queues.
 --
--- KEYS[1]   pending  hash    id -> ids of the parents that it still waits for; of a callback its group
--- KEYS[2]   paused   set     names of paused queues
--- KEYS[3]   undo     hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
---           that is undone
--- KEYS[4]   unknown  zset    id -> when a worker first could not run that job, server ms
--- KEYS[5..] queues   list, then its delayed (zset), for each queue
--- ARGV[1]   id       of the job
--- ARGV[2..] names    of each queue, in the same order
--- RETURNS   {now_ms, pending, undo, name, ahead, due_ms, is_paused, unknown_ms}: what it waits for, or ''; what is
---           noted of undoing it, or ''; the name of the queue that it is in,
---           or '' if it is in none of these; how many are before it there, or when it is due, each -1 if not so;
---           and since when workers cannot run it, or -1
--- TWICE     the same; nothing is changed
--- COST      O(N), N jobs in these queues
+-- KEYS  pending paused undo unknown queues..
+--       queues: list, then its delayed (zset), for each queue
+-- ARGV  id       of the job
+-- ARGV  names..  of each queue, in the same order
+-- RETURNS  {now_ms, pending, undo, name, ahead, due_ms, is_paused, unknown_ms}: what it waits for, or ''; what is
+--          noted of undoing it, or ''; the name of the queue that it is in,
+--          or '' if it is in none of these; how many are before it there, or when it is due, each -1 if not so;
+--          and since when workers cannot run it, or -1
+-- TWICE    the same; nothing is changed
+-- COST     O(N), N jobs in these queues
 -- @include server_time
-local FIRST_QUEUE, PARTS = 5, 2  -- KEYS of the queues, and how many each has
+local PARTS = 2  -- keys of each queue
 
-local pending, paused, undo, unknown, id = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local name, ahead, due_ms = '', -1, -1
-for i = 2, #ARGV do
-  local at = FIRST_QUEUE + PARTS * (i - 2)
+for i = NAMES, #ARGV do
+  local at = QUEUES + PARTS * (i - 2)
   local place, due = redis.call('LPOS', KEYS[at], id), redis.call('ZSCORE', KEYS[at + 1], id)
   if place or due then
     name, ahead, due_ms = ARGV[i], place or -1, tonumber(due or -1)

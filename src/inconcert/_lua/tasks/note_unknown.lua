@@ -1,8 +1,8 @@
 -- tasks/note_unknown: a worker has claimed a job that it cannot run: for how long has no worker been able to?
 --
--- KEYS[1]  unknown   zset  id -> when a worker first could not run that job, server ms; a day longer than the grace
--- ARGV[1]  id        string
--- ARGV[2]  grace_ms  integer > 0
+-- KEYS  unknown
+-- ARGV  id        string
+-- ARGV  grace_ms  number > 0
 -- RETURNS  for how many ms, 0 for the first time | -1: for the whole grace; it is forgotten, so that a replay begins anew
 -- TWICE    the same, plus the time in between; after -1 it begins anew, so the job gets another grace
 -- COST     O(log N), N such jobs
@@ -10,7 +10,6 @@
 -- @include extend_ttl
 local DAY_MS = 86400000
 
-local unknown, id, grace_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local now_ms = math.floor(server_time() / 1000)
 local oldest = redis.call('ZRANGEBYSCORE', unknown, '-inf', now_ms - grace_ms - DAY_MS, 'LIMIT', 0, 100)
 if #oldest > 0 then

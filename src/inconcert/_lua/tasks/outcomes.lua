@@ -1,14 +1,13 @@
 -- tasks/outcomes: the outcomes of a job's parents.
 --
--- KEYS[1]    outcomes  hash  id -> outcome of a job that has children: 'succeeded JSON' | 'failed REASON' | 'cancelled '
--- ARGV[1..]  ids       1 to 100
--- RETURNS    {outcome or '', ...}, in the order of the ids; only of the first ones if these exceed 1 MiB
--- TWICE      the same; nothing is changed
--- COST       O(N), N ids
+-- KEYS  outcomes
+-- ARGV  ids..  1 to 100
+-- RETURNS  {outcome or '', ...}, in the order of the ids; only of the first ones if these exceed 1 MiB
+-- TWICE    the same; nothing is changed
+-- COST     O(N), N ids
 -- @include if_small
-local outcomes = KEYS[1]
 local answer, bytes = {}, 0
-for i = 1, #ARGV do
+for i = IDS, #ARGV do
   if bytes >= 1048576 then
     break
   end

@@ -1,24 +1,17 @@
 -- tasks/passed_on: note that other partitions know what concerns them.
 --
--- KEYS[1]   children    zset  'id child', all of score 0: a job that runs after this one and has not ended
--- KEYS[2]   followers   zset  'id child', all of score 0: a child to resolve when the job of this id has ended
--- KEYS[3]   outcomes    hash  id -> outcome of a job that has children
--- KEYS[4]   parents     hash  id -> ids of the jobs it runs after
--- KEYS[5]   unfollowed  hash  id -> ids of its parents in other partitions that do not know of it yet
--- KEYS[6]   passing     hash  id -> 'passer until_ms': who passes on what concerns it
--- ARGV[1..] relations   kind, parent, child, is_all: for each, at most 500; kind is 'tell' if the child was told | 'gone' if
---           it has ended | 'follow' if the parent knows of the child | 'forget' if the parent has forgotten the child;
---           is_all is 1 if nothing else of what was to be passed on is left
--- RETURNS   1
--- TWICE     1; all is noted already
--- COST      O(N log C + N P), N relations given, C pairs of children, P parents of each child
+-- KEYS  children followers outcomes parents unfollowed passing
+-- ARGV  relations..  kind, parent, child, is_all: for each, at most 500; kind is 'tell' if the child was told | 'gone' if
+--                    it has ended | 'follow' if the parent knows of the child | 'forget' if the parent has forgotten the child;
+--                    is_all is 1 if nothing else of what was to be passed on is left
+-- RETURNS  1
+-- TWICE    1; all is noted already
+-- COST     O(N log C + N P), N relations given, C pairs of children, P parents of each child
 -- @include forget_child
 -- @include strike_out
 local FIELDS = 4  -- ARGV of each relation
 
-local children, followers, outcomes, parents, unfollowed, passing =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-for i = 1, #ARGV, FIELDS do
+for i = RELATIONS, #ARGV, FIELDS do
   local kind, parent, child, is_all = unpack(ARGV, i, i + 3)
   if kind == 'tell' then
     redis.call('ZREM', followers, parent .. ' ' .. child)

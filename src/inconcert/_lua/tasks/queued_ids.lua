@@ -1,15 +1,14 @@
 -- tasks/queued_ids: the ids in a queue, the next one first, after one that was listed before.
 --
--- KEYS[1]  queue     list    ids, the next one first
--- ARGV[1]  place     integer >= 0, at which the last one was
--- ARGV[2]  last      its id; '' to begin
--- ARGV[3]  limit     integer from 1 to 250
+-- KEYS  queue
+-- ARGV  place  number >= 0, at which the last one was
+-- ARGV  last   its id; '' to begin
+-- ARGV  limit  number from 1 to 250
 -- RETURNS  {first, id, ...}: the place of the first of these, and the ids. What stays in the queue is not left out; if the
 --          last one left it, or has moved by far, they are those at its front.
 -- TWICE    the same, if the queue is the same; nothing is changed
 -- COST     O(Q / 400 + limit), Q ids; O(Q / 400 + 3,000) if the last one has moved
 local MOST_CLAIMED, MOST_REQUEUED = 2500, 500  -- since then, if it is to be found
-local queue, place, last, limit = KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local first = 0
 if last ~= '' and redis.call('LINDEX', queue, place) == last then
   first = place + 1

@@ -1,16 +1,16 @@
 -- tasks/read_items: the items of a job's stream behind one of them.
 --
--- KEYS[1]  stream  hash    run, attempt, last: which attempt wrote the items, and the number of the latest
--- KEYS[2]  items   list    signed JSON, the latest has the number `last`
--- ARGV[1]  run     the run of the items that are known, or ''
--- ARGV[2]  after   integer >= 0: the number of the last of these | -N: the latest N, from 1 to 1,000
+-- KEYS  stream items
+--       stream: hash  run, attempt, last: which attempt wrote the items, and the number of the latest
+--       items: list  signed JSON, the latest has the number `last`
+-- ARGV  run    the run of the items that are known, or ''
+-- ARGV  after  number >= 0: the number of the last of these | -N: the latest N, from 1 to 1,000
 -- RETURNS  {run, attempt, first, last, item, ...}: the run that is there now, the number of the first item here, and of the
 --          latest there is; at most 1,000 items, and 1 MiB; of another run from its beginning | {'', 0, 1, 0} no stream
 -- TWICE    the same; nothing is changed
 -- COST     O(N), N items kept
 -- @include add_messages
 -- @include if_small
-local stream, items, run, after = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
 local latest, attempt, last = unpack(redis.call('HMGET', stream, 'run', 'attempt', 'last'))
 if not latest then
   return {'', 0, 1, 0}

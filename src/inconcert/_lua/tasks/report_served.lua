@@ -1,15 +1,14 @@
 -- tasks/report_served: report which queues a consumer serves, and find which other queues no one serves.
 --
--- KEYS[1]   served     zset  queue name -> when a consumer last reported that it serves it, server ms; 1 day
--- ARGV[1]   silent_ms  integer > 0: a queue without a report for this long is not served
--- ARGV[2]   count      integer from 1: how many of the names are served; the rest are checked
--- ARGV[3..] names      of queues
--- RETURNS   {name, ...}: the checked queues that no one serves, and up to 100 that no one serves any more but someone
---           did in the last day; a name may come twice
--- TWICE     the same, counted from the second run
--- COST      O(N log Q), N names, Q queues that were served in the last day
+-- KEYS  served
+-- ARGV  silent_ms  number > 0: a queue without a report for this long is not served
+-- ARGV  count      number from 1: how many of the names are served; the rest are checked
+-- ARGV  names..    of queues
+-- RETURNS  {name, ...}: the checked queues that no one serves, and up to 100 that no one serves any more but someone
+--          did in the last day; a name may come twice
+-- TWICE    the same, counted from the second run
+-- COST     O(N log Q), N names, Q queues that were served in the last day
 -- @include server_time
-local served, silent_ms, count = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local now_ms = math.floor(server_time() / 1000)
 local day_ms = 86400000
 redis.call('ZREMRANGEBYSCORE', served, '-inf', now_ms - day_ms)

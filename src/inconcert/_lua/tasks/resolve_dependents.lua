@@ -1,34 +1,19 @@
 -- tasks/resolve_dependents: notify waiters of a job's end, and make dependents without open parents ready.
 --
--- KEYS[1]    news        list    ids of jobs that have ended or may run now, not processed yet
--- KEYS[2]    bodies      hash    id -> 'enqueued_ms envelope'
--- KEYS[3]    states      hash    id -> where it is, unless in its queue
--- KEYS[4]    dead        zset    id -> when it was dead-lettered, server ms
--- KEYS[5]    reasons     hash    id -> why it was dead-lettered, JSON, newline, name of its queue
--- KEYS[6]    watchers    zset    'id address': processes that wait for its end
--- KEYS[7]    parents     hash    id -> ids of the jobs it runs after
--- KEYS[8]    children    zset    'id child', all of score 0: a job that runs after this one and has not ended
--- KEYS[9]    followers   zset    'id child', all of score 0: a child to resolve when the job of this id has ended
--- KEYS[10]   outcomes    hash    id -> outcome of a job that has children
--- KEYS[11]   waiting     hash    queue name -> its jobs that wait for others
--- KEYS[12]   pending     hash    id -> ids of the parents that it still waits for
--- KEYS[13]   unfollowed  hash    id -> ids of its parents in other partitions that do not know of it yet
--- KEYS[14]   passing     hash    id -> 'passer until_ms': who passes on what concerns it
--- KEYS[15]   groups      hash    group -> what has become of it; see read_group.lua
--- KEYS[16]   settled     zset    group -> when to forget it, server ms; of those that have ended
--- KEYS[17]   history     zset    how the last jobs of a task ended; see tasks/history.lua
--- KEYS[18..] queues      list, then its bell (list) and delayed (zset), for each queue
--- ARGV[1]    inboxes     prefix of each session's inbox channel
--- ARGV[2]    suffix      of the ids of this partition; '' if there are no others
--- ARGV[3]    passer      string, unique to this call
--- ARGV[4..]  names       of each queue, in the same order
--- RETURNS    {left, waiting, {queue-name, ...}, {kind, parent, child, outcome, ...}, stuck}: how many news there are now; how
---            many of those checked went to the end, because others pass them on, or a key of their queue is foreign; the
---            queues whose keys are needed to continue; what other partitions are to know, within 5 s: 'follow' for the
---            parent, 'tell' for the child, 'forget' for the parent; how many of the waiting have a foreign key
--- TWICE      continues with what is left: each job is notified of each parent once; and the same again of what other
---            partitions are to know
--- COST       O(M log F), F pairs of followers; M of them resolved, at most 300
+-- KEYS  news bodies states dead reasons watchers parents children followers outcomes waiting pending unfollowed passing
+-- KEYS  groups settled history queues..
+--       queues: list, then its bell (list) and delayed (zset), for each queue
+-- ARGV  inboxes  prefix of each session's inbox channel
+-- ARGV  suffix   of the ids of this partition; '' if there are no others
+-- ARGV  passer   string, unique to this call
+-- ARGV  names..  of each queue, in the same order
+-- RETURNS  {left, waiting, {queue-name, ...}, {kind, parent, child, outcome, ...}, stuck}: how many news there are now; how
+--          many of those checked went to the end, because others pass them on, or a key of their queue is foreign; the
+--          queues whose keys are needed to continue; what other partitions are to know, within 5 s: 'follow' for the
+--          parent, 'tell' for the child, 'forget' for the parent; how many of the waiting have a foreign key
+-- TWICE    continues with what is left: each job is notified of each parent once; and the same again of what other
+--          partitions are to know
+-- COST     O(M log F), F pairs of followers; M of them resolved, at most 300
 -- @include server_time
 -- @include is_here
 -- @include tell_child
@@ -36,26 +21,17 @@
 -- @include forget_parents
 -- @include count_waiting
 -- @include group_outcome
-local FIRST_QUEUE, PARTS, FIRST_NAME = 18, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
+local PARTS = 3  -- keys of each queue
 local PASSING_MS = 5000
 
-local news, bodies, states = KEYS[1], KEYS[2], KEYS[3]
-local parents, children, followers, outcomes = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local waiting, pending, unfollowed, passing = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
-local inboxes, suffix, passer = ARGV[1], ARGV[2], ARGV[3]
-local keys = {
-  states = states, dead = KEYS[4], reasons = KEYS[5], watchers = KEYS[6], parents = parents, children = children,
-  outcomes = outcomes, news = news, waiting = waiting, pending = pending, unfollowed = unfollowed,
-  groups = KEYS[15], settled = KEYS[16], bodies = bodies, history = KEYS[17],
-}
 local now_ms = math.floor(server_time() / 1000)
 
-redis.call('ZCARD', keys.history)  -- a foreign key stops the script here
+-- @guard keys.history:zset
 
 -- All queues are read before one is changed.  A queue with a foreign key delays its own jobs, and no others.
 local place = {}
-for i = FIRST_NAME, #ARGV do
-  local first = FIRST_QUEUE + (i - FIRST_NAME) * PARTS
+for i = NAMES, #ARGV do
+  local first = QUEUES + (i - NAMES) * PARTS
   place[ARGV[i]] = first
   for key = first, first + 2 do
     if type(redis.pcall(key == first + 2 and 'ZCARD' or 'LLEN', KEYS[key])) ~= 'number' then

@@ -1,21 +1,11 @@
 -- tasks/send: send a message to a job: the first of its name is kept until the job ends.
 --
--- KEYS[1]  bodies    hash    id -> 'enqueued_ms envelope'
--- KEYS[2]  states    hash    id -> where it is, unless in its queue
--- KEYS[3]  dead      zset    id -> when it was dead-lettered, server ms
--- KEYS[4]  queue     list    ids, the next one first
--- KEYS[5]  bell      list    at most one token
--- KEYS[6]  delayed   zset    id -> due time, server ms
--- KEYS[7]  messages  hash    'LENGTH NAME ID' -> a message to that job: signed JSON, or '' once it was waited for too long
--- KEYS[8]  received  hash    id -> 'COUNT BYTES NAMES': how much was sent to it, and 'LENGTH NAME' of each
--- KEYS[9]  awaited   hash    id -> 'LENGTH NAME' of each message for which it has left its worker
--- KEYS[10] recent    hash    request -> its answer, 120 s
--- KEYS[11] older     hash    earlier entries of the same; at most 120 s
--- ARGV[1]  id        string
--- ARGV[2]  name      'LENGTH NAME', of the message
--- ARGV[3]  message   signed JSON
--- ARGV[4]  queue_name  of the queue, if the job is delayed
--- ARGV[5]  request   string, unique to this call
+-- KEYS  bodies states dead queue bell delayed messages received awaited recent older
+-- ARGV  id          string
+-- ARGV  name        'LENGTH NAME', of the message
+-- ARGV  message     signed JSON
+-- ARGV  queue_name  of the queue, if the job is delayed
+-- ARGV  request     string, unique to this call
 -- RETURNS  {1, ''} kept, and if the job waits for it, it is the next in its queue, or stays in the
 --          line of a limit | {0, ''} there was one of this name, it
 --          was waited for too long, or the job has ended | {2, queue-name} nothing was done: it waits in this queue
@@ -30,9 +20,6 @@
 local MOST, MOST_BYTES = 1000, 16777216  -- messages of a job, as many as steps
 local HELD_BACK_MS = 4e15  -- as in hold_back.lua
 
-local bodies, states, dead, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local messages, received, awaited, recent, older = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local id, name, message, queue_name, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local answer = recall(recent, older, request)
 if answer then
   return {tonumber(answer), ''}
@@ -63,8 +50,7 @@ local function send()
     return 2, place
   elseif wakes then
     -- Where it may go is read before anything is changed: a foreign key stops the script here.
-    redis.call('LLEN', queue)
-    redis.call('LLEN', bell)
+    -- @guard queue:list bell:list
     wakes = tonumber(redis.call('ZSCORE', delayed, id) or HELD_BACK_MS) < HELD_BACK_MS  -- otherwise it waits for a limit
   end
   keep_message(messages, received, id, name, message)

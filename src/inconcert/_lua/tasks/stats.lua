@@ -1,26 +1,17 @@
 -- tasks/stats: how much work there is in each queue.
 --
--- KEYS[1]    bodies    hash  id -> 'enqueued_ms envelope'
--- KEYS[2]    workers   zset  worker -> when it is presumed dead, ms by the lease clock; if it holds something
--- KEYS[3]    dead      zset  id -> when it was dead-lettered, server ms
--- KEYS[4]    paused    set   names of paused queues
--- KEYS[5]    finished  hash  queue name -> jobs that have succeeded or were cancelled
--- KEYS[6]    waiting   hash  queue name -> its jobs that wait for others
--- KEYS[7]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last reading, ms
--- KEYS[8]    idle      zset  worker -> when it is presumed dead, ms by the lease clock; if it holds nothing
--- KEYS[9..]  queues    list, then its delayed (zset), for each queue
--- ARGV[1..]  names     of each queue, in the same order
--- RETURNS    {workers, dead, ready, delayed, held_back, waiting, oldest_ms, is_paused, finished, ...}: how many workers are
---            alive and how many jobs are dead; then for each queue the jobs in it, and those of the delayed that wait for a
---            limit; how long the first has been there since it was enqueued, -1 if there is none among the first 100; and
---            how many succeeded or were cancelled since it began
--- TWICE      the same; nothing is changed
--- COST       O(Q log D), Q queues with D delayed jobs
+-- KEYS  bodies workers dead paused finished waiting clock idle queues..
+--       queues: list, then its delayed (zset), for each queue
+-- ARGV  names..  of each queue, in the same order
+-- RETURNS  {workers, dead, ready, delayed, held_back, waiting, oldest_ms, is_paused, finished, ...}: how many workers are
+--          alive and how many jobs are dead; then for each queue the jobs in it, and those of the delayed that wait for a
+--          limit; how long the first has been there since it was enqueued, -1 if there is none among the first 100; and
+--          how many succeeded or were cancelled since it began
+-- TWICE    the same; nothing is changed
+-- COST     O(Q log D), Q queues with D delayed jobs
 -- @include server_time
-local FIRST_QUEUE, PARTS = 9, 2  -- KEYS of the queues, and how many each has
+local PARTS = 2  -- keys of each queue
 
-local bodies, workers, dead, paused, finished, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local clock, idle = KEYS[7], KEYS[8]
 local now_ms = math.floor(server_time() / 1000)
 local at_ms, seen_ms = string.match(redis.call('GET', clock) or '0 0', '^(%S+) (%S+)$')
 at_ms = at_ms + math.max(0, now_ms - seen_ms)  -- no worker may be left to advance it
@@ -29,8 +20,8 @@ for _, key in ipairs({workers, idle}) do
   alive = alive + redis.call('ZCOUNT', key, string.format('(%.0f', at_ms), '+inf')
 end
 local answer = {alive, redis.call('ZCARD', dead)}
-for i = 1, #ARGV do
-  local at = FIRST_QUEUE + PARTS * (i - 1)
+for i = NAMES, #ARGV do
+  local at = QUEUES + PARTS * (i - 1)
   local queue, delayed = KEYS[at], KEYS[at + 1]
   local enqueued_ms
   for _, id in ipairs(redis.call('LRANGE', queue, 0, 99)) do  -- ids without a body were cancelled

@@ -1,12 +1,9 @@
 -- tasks/sweep_names: drop unique names that no live job has any more, at most 500.
 --
--- KEYS[1]  unique  hash  unique name -> id of the job that has it, and end of its window, server ms, or 0
--- KEYS[2]  checks  zset  unique name -> when to check whether it is still taken, server ms
--- KEYS[3]  bodies  hash  id -> 'enqueued_ms envelope'
--- KEYS[4]  dead    zset  id -> when it was dead-lettered, server ms
+-- KEYS  unique checks bodies dead
 -- RETURNS  how many names were checked; 500 if there may be more
 -- TWICE    checks others, if there are more
 -- COST     O(M log N), N names, M checked
 -- @include server_time
 -- @include drop_names
-return drop_names(KEYS[1], KEYS[2], KEYS[3], KEYS[4], math.floor(server_time() / 1000), 500)
+return drop_names(unique, checks, bodies, dead, math.floor(server_time() / 1000), 500)

@@ -1,23 +1,15 @@
 -- tasks/watch: a job's state, and a subscription to its end.
 --
--- KEYS[1]  bodies    hash    id -> 'enqueued_ms envelope'
--- KEYS[2]  states    hash    id -> where it is, unless in its queue
--- KEYS[3]  dead      zset    id -> when it was dead-lettered, server ms
--- KEYS[4]  reasons   hash    id -> why it was dead-lettered, JSON, newline, name of its queue
--- KEYS[5]  progress  hash    id -> 'NUMBER JSON': its progress
--- KEYS[6]  watchers  zset    'id address': processes that wait for its end
--- KEYS[7]  result    string  'succeeded JSON' | 'cancelled '
--- ARGV[1]  id        string
--- ARGV[2]  address   'session.number' at which a process waits for its end, or ''
+-- KEYS  bodies states dead reasons progress watchers result
+--       result: string  'succeeded JSON' | 'cancelled '
+-- ARGV  id       string
+-- ARGV  address  'session.number' at which a process waits for its end, or ''
 -- RETURNS  {status, about, progress}: 'succeeded' and its result as JSON, 'failed' and the reason, 'delayed' or 'waiting'
 --          for others and the name of its queue, 'running', 'queued', 'cancelled' or 'unknown' and ''; and the progress that
 --          it last reported, JSON, if no process is to wait for its end, or ''
 -- TWICE    the same
 -- COST     O(log W), W processes that wait for a job
 -- @include if_small
-local bodies, states, dead, reasons, progress, watchers, result =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local id, address = ARGV[1], ARGV[2]
 local ended = redis.call('GET', result)
 if ended then
   local status, about = string.match(ended, '^(%S+) (.*)$')
