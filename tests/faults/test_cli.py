@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -31,6 +32,7 @@ from inconcert.cli.commands import app
 from inconcert.cli.tables import table_of
 from inconcert.cli.worker import of_one
 from tests.support.eventually import eventually
+from tests.support.forks import Fork
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.lines import in_line
 from tests.support.processes import Child, is_alive, spawn
@@ -44,10 +46,15 @@ ROOT = Path(__file__).parents[2]
 
 def run(url: str, namespace: str, folder: str, *args: str) -> None:
     """In a child: be `inconcert`, in this folder."""
-    os.environ |= {"INCONCERT_URL": url, "INCONCERT_NAMESPACE": namespace}
+    os.environ |= variables_of(url, namespace)
     os.chdir(folder)
     sys.argv = ["inconcert", *args]
     main()
+
+
+def variables_of(url: str, namespace: str) -> dict[str, str]:
+    """Of a command."""
+    return {"INCONCERT_URL": url, "INCONCERT_NAMESPACE": namespace, "TERM": "dumb"}
 
 
 def run_as_pid_1(url: str, namespace: str, folder: str, *args: str) -> None:
@@ -89,7 +96,9 @@ async def attempts(concert: Coordinator, count: int) -> dict[str, int]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_first_signal_drains(concert: Coordinator, number: int) -> None:
     """What ends in the grace is done, the rest goes back at once, is not counted, and the exit code is 0."""
-    async with start(concert, "worker", SERVICE, "--concurrency=2", "--grace=0.8", fresh=True) as child:
+    async with start(
+        concert, "worker", SERVICE, "--concurrency=2", "--grace=0.8", fresh=number == signal.SIGTERM
+    ) as child:
         put = [(await concert.enqueue("wait", [seconds])).id for seconds in (0.3, 60, 0)]
         for _ in range(2):
             await child.wait_for("started")
@@ -207,7 +216,7 @@ async def pids_of(concert: Coordinator, child: Child, count: int) -> set[int]:
     return pids
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.torture)])
 async def test_worker_process_that_has_ended_is_started_again(concert: Coordinator, number: int) -> None:
     """The others work on; at the end none is left."""
     async with start(concert, "worker", SERVICE, "--processes=2", "--concurrency=1", "--grace=0") as child:
@@ -680,7 +689,8 @@ async def bury(concert: Coordinator, count: int, why: str) -> list[str]:
 
 async def here(concert: Coordinator, *args: str) -> Result:
     """Be `inconcert` in this process, in another thread: a process of its own takes a second to start."""
-    env = {"INCONCERT_URL": concert.url, "INCONCERT_NAMESPACE": concert._ref.keys.namespace, "TERM": "dumb"}
+    assert concert.url is not None
+    env = variables_of(concert.url, concert._ref.keys.namespace)
     return await asyncio.to_thread(CliRunner().invoke, app, args, env=env)
 
 
@@ -876,7 +886,7 @@ async def test_operator_is_asked_before_something_is_changed(concert: Coordinato
     terminal, stdin = pty.openpty()
     with open(stdin), open(terminal, "w", buffering=1) as keyboard:  # noqa: PTH123
         keyboard.write(f"{answer}\n")
-        ended = await asyncio.to_thread(ask, concert, "cancel", "--queue=q", stdin=stdin)
+        ended = await asyncio.to_thread(ask_on_a_terminal, concert, "cancel", "--queue=q", stdin=stdin)
     assert "Cancel all jobs, queue 'q'? They will not run, and those that run are stopped. [y/N]" in ended.stderr
     assert ended.returncode == code
     assert await job.status() == ("queued" if code else "cancelled")
@@ -923,8 +933,14 @@ def test_server_that_an_operator_cannot_ask_is_named(options: list[str], code: i
 # What is logged.
 
 
-@pytest.mark.parametrize("level", ["debug", "INFO", "warning", None])
-@pytest.mark.parametrize("options", [[], ["--processes=2"]], ids=["one", "processes"])
+@pytest.mark.parametrize(
+    ("options", "level"),
+    [
+        *(([], level) for level in ("debug", "INFO", "warning", None)),
+        (["--processes=2"], "debug"),
+        *(pytest.param(["--processes=2"], level, marks=pytest.mark.torture) for level in ("INFO", "warning", None)),
+    ],
+)
 async def test_log_level_is_the_lowest_that_is_logged(
     concert: Coordinator, level: str | None, options: list[str]
 ) -> None:
@@ -989,16 +1005,23 @@ async def test_format_for_a_module_that_has_set_up_logging_is_refused(concert: C
 # What cannot start.
 
 
-def ask(
-    concert: Coordinator | None, *args: str, url: str | None = None, stdin: int = subprocess.DEVNULL
-) -> subprocess.CompletedProcess[str]:
-    """Run `inconcert` to its end."""
-    url = url or (concert.url if concert else None) or "redis://localhost:1"
+def ask(concert: Coordinator | None, *args: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `inconcert` to its end, in a fork: an interpreter takes a second to start."""
+    target = url or (concert.url if concert else None) or "redis://localhost:1"
     namespace = concert._ref.keys.namespace if concert else "nobody"
+    with tempfile.TemporaryFile("w+b") as out, tempfile.TemporaryFile("w+b") as errors:
+        code = Fork(f"{HERE}:run", (target, namespace, str(ROOT), *args), stdout=out, stderr=errors).wait(30)
+        printed, said = [os.pread(each.fileno(), 1_000_000, 0).decode() for each in (out, errors)]
+    return subprocess.CompletedProcess(args, code, printed, said)
+
+
+def ask_on_a_terminal(concert: Coordinator, *args: str, stdin: int) -> subprocess.CompletedProcess[str]:
+    """Run `inconcert` to its end, with a terminal that is read, as it is installed."""
+    assert concert.url is not None
     return subprocess.run(
         [sys.executable, "-m", "inconcert", *args],
         cwd=ROOT,
-        env={**os.environ, "INCONCERT_URL": url, "INCONCERT_NAMESPACE": namespace, "TERM": "dumb"},
+        env={**os.environ, **variables_of(concert.url, concert._ref.keys.namespace)},
         capture_output=True,
         stdin=stdin,
         text=True,

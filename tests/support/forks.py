@@ -19,6 +19,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,6 +73,15 @@ class Fork:
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
+
+    def wait(self, timeout: float) -> int:
+        """Wait until it ends by itself, and return the exit code; after `timeout` seconds kill it."""
+        deadline = time.monotonic() + timeout
+        while self.is_running():
+            select.select([self._server], [], [], max(0, deadline - time.monotonic()))
+            if time.monotonic() > deadline:
+                break
+        return self.kill()
 
     def kill(self) -> int:
         """SIGKILL, and return the exit code when it is dead; does nothing more if it is dead already."""
@@ -227,7 +237,8 @@ def _changes() -> Iterator[tuple[int, int]]:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=new_loop()) as runner:
-        runner.run(anyio.lowlevel.checkpoint())  # imports what each fork would have to
+        runner.run(anyio.lowlevel.checkpoint())
+    importlib.import_module("inconcert.coordinator")  # and what else each fork would have to import
     asked = _Server(socket.socket(fileno=int(sys.argv[1]))).serve()
     if asked:
         asked.run()
