@@ -1,25 +1,28 @@
 import os
 import re
-import subprocess
-import sys
+import runpy
+import tempfile
+import warnings
 from pathlib import Path
+
+from tests.support.forks import Fork
 
 ROOT = Path(__file__).parents[2]
 
 
 def run(example: str) -> list[str]:
-    """Run one example as its reader would, and return the lines that it prints."""
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", f"examples.{example}"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout.splitlines()
+    """Run one example as its reader would, but in a fork, and return the lines that it prints."""
+    with tempfile.TemporaryFile("w+b") as out, tempfile.TemporaryFile("w+b") as errors:
+        code = Fork(f"{__name__}:example_itself", (example,), stdout=out, stderr=errors).wait(30)
+        printed, complaints = [os.pread(each.fileno(), 1_000_000, 0).decode() for each in (out, errors)]
+    assert (code, complaints) == (0, "")
+    return printed.splitlines()
+
+
+def example_itself(example: str) -> None:
+    """In a child: run it as `python -W error -m` does."""
+    warnings.simplefilter("error")
+    runpy.run_module(f"examples.{example}", run_name="__main__", alter_sys=True)
 
 
 def test_every_example_has_its_test() -> None:

@@ -155,6 +155,7 @@ class _Request:
         for number, place in (self.stdout, 1), (self.stderr, 2):
             os.dup2(number, place)
             os.close(number)
+        sys.argv = [self.target]
         os.environ.clear()
         os.environ.update(self.variables)
         run(self.target, self.args)
