@@ -49,9 +49,9 @@ format: $(VENV)/.dev ## repair what can be repaired by rule
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(VENV)/.dev ## mypy and basedpyright, both strict
+types: $(VENV)/.dev ## mypy on all, and basedpyright on what users have or write, both strict
 	$(BIN)/mypy
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright src examples tests/typing
 
 docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -84,6 +84,7 @@ cluster: $(VENV)/.dev ## the contract tests on a cluster of three masters
 	$(CONTRACT) --cluster -k "not fakeredis"
 
 torture: $(VENV)/.dev cluster ## failovers under load, and what else takes long; SEED=2 SECONDS=600 for others, and longer
+	$(BIN)/basedpyright
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
 	  -o timeout=$$(($(SECONDS) + 300)) -o faulthandler_timeout=$$(($(SECONDS) + 330)) $(ARGS)
 
