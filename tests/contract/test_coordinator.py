@@ -20,7 +20,9 @@ from inconcert import (
     Unavailable,
     WrongLayout,
 )
+from inconcert._core import session as session_module
 from inconcert._core.layout import FORMAT
+from inconcert._core.session import Session, on_unclaimed
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, new_client, raw
 from tests.support.servers import RealServer, free_port
@@ -226,6 +228,17 @@ def test_number_of_groups_is_checked_without_a_server(number: Any) -> None:
     """A whole number from 1 to 1,024."""
     with pytest.raises(ValueError, match=r"chat_groups is .*; give a whole number from 1 to 1,024"):
         Coordinator(chat_groups=number)
+
+
+async def test_primitive_that_is_imported_late_leaves_for_callers_that_have_gone(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its module may be imported when the coordinator is open already."""
+    monkeypatch.setattr(session_module, "_leaves", {})
+    session, left = concert._ref.session, list[tuple[Session, str, str]]()
+    on_unclaimed("late", lambda session, address, rest: left.append((session, address, rest)))
+    session.inbox.dispatch("1.1 late some key")
+    assert left == [(session, "1.1", "some key")]
 
 
 async def test_ping_says_whether_the_server_answers(own_server: RealServer, namespace: str) -> None:

@@ -38,6 +38,12 @@ async def test_message_that_nobody_waits_for_goes_by_its_kind() -> None:
         inbox.dispatch(message)
     assert left == [("1.1", "some key")]
 
+    strays = list[tuple[str, str, str]]()
+    inbox.on_stray = lambda kind, address, rest: strays.append((kind, address, rest))
+    for message in ("1.1 room some key", "1.1 mailbox 0 key", "1.1"):
+        inbox.dispatch(message)
+    assert (len(left), strays) == (2, [("mailbox", "1.1", "0 key"), ("", "1.1", "")])
+
 
 def test_receiver_raises_what_it_was_closed_by() -> None:
     """Any number of times, the error that it was given."""

@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from inconcert._core.caller import Noted
 from inconcert._core.layout import Layout
@@ -30,7 +29,10 @@ _leaves: "dict[str, Callable[[Session, str, str], None]]" = {}
 
 
 def on_unclaimed(kind: str, leave: "Callable[[Session, str, str], None]") -> None:
-    """In later sessions call `leave(session, address, rest)` when such a message comes for a caller that has gone."""
+    """In all sessions call `leave(session, address, rest)` when such a message comes for a caller that has gone.
+
+    Also in those that are open already: a primitive may be imported later than they were opened.
+    """
     _leaves[kind] = leave
 
 
@@ -97,8 +99,7 @@ class Session(Origin):
             holds=lambda: self.renewal.is_needed,
         )
         self.inbox = self._wiring.inbox
-        for kind, leave in _leaves.items():
-            self.inbox.on_unclaimed(kind, partial(leave, self))
+        self.inbox.on_stray = self._leave
         self.broadcasts = self._wiring.broadcasts
         self.channel = self._wiring.channel
         self.bells = self._wiring.bells
@@ -176,6 +177,11 @@ class Session(Origin):
             await self.channel.has_room(call.key, call)
             self.channel.submit(call)
         return [await call for call in calls]
+
+    def _leave(self, kind: str, address: str, rest: str) -> None:
+        """A message came for a caller that has gone."""
+        if leave := _leaves.get(kind):
+            leave(self, address, rest)
 
     def _server_was_lost(self) -> None:
         """A server may have lost what it had granted."""

@@ -3,12 +3,6 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from inconcert._cluster.bells import ShardedBells
-from inconcert._cluster.cluster import Cluster
-from inconcert._cluster.inbox import ShardedInbox
-from inconcert._cluster.pubsub import ShardedPubSub
-from inconcert._cluster.router import Router
-from inconcert._cluster.slot_map import Node as ClusterNode
 from inconcert._core.safeguards import Conditions, Safeguards
 from inconcert._redis.bells import Bells, Sleeper
 from inconcert._redis.blocking_channel import BlockingServer
@@ -20,7 +14,6 @@ from inconcert._redis.greeting import Greeting
 from inconcert._redis.inbox import Inbox, Messages
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.master_watch import MasterWatch, sentinel_pools
-from inconcert._redis.node_pools import NodePools
 from inconcert._redis.pubsub import PubSub
 from inconcert._redis.tokens import listen_for_tokens
 from inconcert._redis.transport import Commands
@@ -104,9 +97,9 @@ def wiring_of(
         holds: Says whether the session holds anything.
     """
     if isinstance(client, ClusterClient):
-        return _ClusterWiring(
-            Cluster(NodePools(client)), keys, session, conditions, timeout=timeout, lost=lost, holds=holds
-        )
+        from inconcert._core.cluster_wiring import ClusterWiring  # noqa: PLC0415 - not where there is one server
+
+        return ClusterWiring(client, keys, session, conditions, timeout=timeout, lost=lost, holds=holds)
     return _ServerWiring(client.connection_pool, keys, session, conditions, timeout=timeout, lost=lost)
 
 
@@ -177,57 +170,3 @@ class _ServerWiring:
             connection.server_moved(to)
         if self.safeguards is not None:
             self.safeguards.server_moved(to)
-
-
-class _ClusterWiring:
-    """Those to the masters of a cluster: for each in use, one for commands, one for the inbox, one for broadcasts.
-
-    With `replicas=` the last two are one, because there is one for `WAIT`: a process has three to a master at most.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        keys: Keyspace,
-        session: str,
-        conditions: Conditions,
-        *,
-        timeout: float,
-        lost: Callable[[], None],
-        holds: Callable[[], bool],
-    ) -> None:
-        self._cluster = cluster
-        self._lost = lost
-        safeguards = Safeguards(conditions, keys, cluster.pool_of, timeout=timeout)
-        self.safeguards = safeguards if safeguards.is_needed else None
-        if safeguards.is_needed:
-            cluster.on_change(lambda: safeguards.masters_changed([*map(cluster.pool, cluster.map.masters)]))
-        router = Router(cluster, timeout=timeout, reconnected=self._reconnected)
-        self.channel: Commands = router
-        wake_ups = ShardedPubSub(cluster, timeout=timeout / 2, purpose="wake-ups")
-        inbox = self._inbox = ShardedInbox(wake_ups, lambda key: keys.inboxes(key) + session, timeout=timeout / 2)
-        self.inbox: Inbox = inbox
-        broadcasts = wake_ups
-        if not conditions.replicas:
-            broadcasts = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
-        self.broadcasts: Messages = broadcasts
-        self.bells: Sleeps = ShardedBells(router, inbox, session)
-        cluster.look_while(lambda: holds() or inbox.has_waiters)
-        cluster.look_while(lambda: broadcasts.has_listeners)
-
-    async def open(self) -> None:
-        await self._cluster.open()
-        await self.channel.open()
-        await Greeting(self.channel, expects_cluster=True).check()
-
-    async def close(self) -> None:
-        if self.safeguards is not None:
-            await self.safeguards.close()
-        await self._cluster.close()
-
-    def new_blocking_server(self, *, timeout: float) -> BlockingServer | None:
-        return self._cluster.new_blocking_cluster(timeout=timeout)
-
-    def _reconnected(self, node: ClusterNode) -> None:
-        self._inbox.recheck(lambda slot: self._cluster.map.owner(slot) == node)
-        self._lost()

@@ -95,6 +95,10 @@ class Inbox:
     Args:
         pubsub: The connection, used for nothing else.
         channel: Where to listen, this process's own.
+
+    Attributes:
+        on_stray: Called with kind, address and rest, when a message comes for an address that is not registered, and
+            its kind is not one of `on_unclaimed`.
     """
 
     def __init__(self, pubsub: Messages, channel: str) -> None:
@@ -102,6 +106,7 @@ class Inbox:
         self._pubsub = pubsub
         self._receivers: dict[str, InboxReceiver] = {}
         self._unclaimed: dict[str, Callable[[str, str], None]] = {}
+        self.on_stray: Callable[[str, str, str], None] | None = None
 
     async def open(self) -> None:
         """Connect and subscribe.
@@ -156,6 +161,8 @@ class Inbox:
             receiver.on_message(rest)
         elif leave := self._unclaimed.get(kind):
             leave(address, rest)
+        elif self.on_stray is not None:
+            self.on_stray(kind, address, rest)
 
     def server_was_lost(self, at: float) -> None:
         """Leave a connection from before: the server may have moved. Replies that told of grants may be lost, too."""
