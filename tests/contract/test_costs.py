@@ -1,0 +1,185 @@
+"""What plain work costs, counted exactly: a commit that makes it dearer fails here.
+
+`COSTS` has all the numbers.  Raise one only with a reason in the commit; lower it when the work has become cheaper.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
+
+import inconcert
+from inconcert import Coordinator
+from inconcert._redis.scripts import load
+from tests.support.inner import channel_of
+from tests.support.raw import raw
+from tests.support.world import World, world
+
+PACKAGE = f"{Path(inconcert.__file__).parent}/"
+ROUNDS = 5  # the cheapest counts: a timer or a reply in two parts may come between
+MANY = 200  # jobs
+
+
+class Cost(NamedTuple):
+    """What one piece of work may cost.
+
+    Attributes:
+        bytecodes: That our own code executes in CPython 3.11.
+        commands: That the server executes, those inside scripts included.
+        sent: Bytes that are written to the server.
+    """
+
+    bytecodes: float
+    commands: float
+    sent: float
+
+
+COSTS = {
+    "a lock, taken and released": Cost(bytecodes=2231, commands=10, sent=537),
+    "a job, enqueued alone": Cost(bytecodes=1879, commands=15, sent=797),
+    "a job, enqueued with many": Cost(bytecodes=965, commands=1, sent=215),
+    "a job, run with many": Cost(bytecodes=1640, commands=1.1, sent=700),  # how many end in one turn differs a little
+    "an item, put, taken and acknowledged": Cost(bytecodes=3886, commands=57, sent=2631),
+}
+FUNCTIONS = {  # how many a script makes until it usually returns, and where that is
+    "permits/acquire": (15, "return {tonumber(token)"),
+    "permits/release": (7, "  return {held}"),
+    "tasks/enqueue": (13, "return answer"),
+    "claims/claim": (19, "return answer"),
+    "claims/ack": (28, "return end_done"),
+    "queues/put": (12, "return 1"),
+}
+
+
+class Meter:
+    """Counts what is done while it runs."""
+
+    def __init__(self, concert: Coordinator) -> None:
+        self._redis = raw(concert)
+        self._wire: Any = channel_of(concert._ref.session)._link._wire
+        self.bytecodes = 0
+
+    async def cost_of(
+        self, work: Callable[[], Awaitable[object]], before: Callable[[], Awaitable[object]] | None = None
+    ) -> Cost:
+        """At its cheapest; what comes before it is not counted."""
+        found = [await self._once(work, before) for _ in range(ROUNDS)]
+        return Cost(*(min(each) for each in zip(*found, strict=True)))
+
+    async def _once(
+        self, work: Callable[[], Awaitable[object]], before: Callable[[], Awaitable[object]] | None
+    ) -> Cost:
+        if before is not None:
+            await before()
+        await self._redis.config_resetstat()
+        written = self._wire._written
+        with self._traced():
+            await work()
+        sent = self._wire._written - written
+        calls = await self._redis.info("commandstats")
+        ours = {"cmdstat_config|resetstat", "cmdstat_info"}
+        return Cost(self.bytecodes, sum(each["calls"] for name, each in calls.items() if name not in ours), sent)
+
+    @contextmanager
+    def _traced(self) -> Generator[None]:
+        self.bytecodes, before = 0, sys.gettrace()
+        sys.settrace(self._begin)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _begin(self, frame: FrameType, event: str, argument: object) -> Any:
+        del event, argument
+        if frame.f_code.co_filename.startswith(PACKAGE):
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            return self._step
+        return None
+
+    def _step(self, frame: FrameType, event: str, argument: object) -> Any:
+        del frame, argument
+        self.bytecodes += event == "opcode"
+        return self._step
+
+
+def each_of(few: Cost, many: Cost) -> Cost:
+    """What each of twice as many costs more."""
+    return Cost(*(round((after - before) / MANY, 1) for before, after in zip(few, many, strict=True)))
+
+
+def check(what: str, found: Cost) -> None:
+    """It costs no more than it may."""
+    may = COSTS[what]
+    assert found.commands <= may.commands
+    assert found.sent <= may.sent
+    if sys.version_info[:2] == (3, 11):
+        assert found.bytecodes <= may.bytecodes
+
+
+@pytest.fixture
+def meter(concert: Coordinator) -> Meter:
+    """Of the test's coordinator."""
+    return Meter(concert)
+
+
+pytestmark = pytest.mark.skipif(world() != World(), reason="counted in one world")
+
+
+async def test_lock(concert: Coordinator, meter: Meter) -> None:
+    """Alone, by one caller after the other."""
+
+    async def pair() -> None:
+        async with concert.lock("door"):
+            pass
+
+    await pair()
+    check("a lock, taken and released", await meter.cost_of(pair))
+
+
+async def test_jobs(concert: Coordinator, meter: Meter) -> None:
+    """They use nothing but their arguments. What a worker costs to start is taken off."""
+
+    @concert.task(result_ttl=0)
+    async def noop(seller: int, item: str) -> None: ...
+
+    async def enqueue(count: int) -> None:
+        await concert.enqueue_many(noop.call(1, "x") for _ in range(count))
+
+    async def run() -> None:
+        await concert.run_worker("default", burst=True, concurrency=100)
+
+    await noop.enqueue(1, "x")
+    check("a job, enqueued alone", await meter.cost_of(lambda: noop.enqueue(1, "x")))
+    few, many = [await meter.cost_of(partial(enqueue, count)) for count in (MANY, 2 * MANY)]
+    check("a job, enqueued with many", each_of(few, many))
+    await run()
+    few, many = [await meter.cost_of(run, before=partial(enqueue, count)) for count in (MANY, 2 * MANY)]
+    check("a job, run with many", each_of(few, many))
+
+
+async def test_item(concert: Coordinator, meter: Meter) -> None:
+    """Of a queue, one after the other."""
+    queue = concert.queue("q")
+
+    async def one() -> None:
+        await queue.put(1)
+        async with await queue.get():
+            pass
+
+    await one()
+    check("an item, put, taken and acknowledged", await meter.cost_of(one))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name: str) -> None:
+    """A script makes its functions anew each time it runs: those that it seldom calls come after its usual return."""
+    most, usual_return = FUNCTIONS[name]
+    before, _, after = load(name).source.partition(f"\n{usual_return}")
+
+    assert after, "it has another usual return"
+    assert before.count("local function ") <= most
