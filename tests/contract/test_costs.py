@@ -122,7 +122,7 @@ def check(what: str, found: Cost) -> None:
 
 
 @pytest.fixture
-def meter(concert: Coordinator) -> Meter:
+async def meter(concert: Coordinator) -> Meter:
     """Of the test's coordinator."""
     return Meter(concert)
 
