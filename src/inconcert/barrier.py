@@ -21,13 +21,14 @@ import anyio
 from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._core.renewal import local_deadline, next_renewal, next_try
 from inconcert._core.session import Session, SessionRef
+from inconcert._core.unconfirmed import Withdrawal
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
-from inconcert.errors import BarrierBroken, InconcertError
+from inconcert.errors import BarrierBroken, InconcertError, Unavailable
 
 __all__ = ["Barrier"]
 
@@ -266,7 +267,11 @@ class _Participant:
             waits=int(waits),
             changes=terms.changes,
         )
-        self._round, outcome = await session.run(command)
+        try:
+            self._round, outcome = await session.run(command)
+        except Unavailable:
+            self._may_be_in = False
+            raise
         if outcome:
             self.on_message(outcome)
         elif waits:
@@ -327,7 +332,10 @@ class _Participant:
     def give_up(self) -> None:
         if self._may_be_in and not self._session.channel.is_closed:
             self._may_be_in = False
-            self._session.channel.submit(Call(_LEAVE(self._terms.keys, holder=self.holder), must_run=True))
+            Withdrawal(self._session, self._terms.keys.participants, self.holder, self._leave, life=self._terms.ttl)
+
+    def _leave(self) -> Call:
+        return Call(_LEAVE(self._terms.keys, holder=self.holder), must_run=True)
 
     def _end(self, result: int | BarrierBroken) -> None:
         if self.is_waiting:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from inconcert._core.place import JOIN, Place
 from inconcert._core.session import Session, SessionRef
+from inconcert._core.unconfirmed import REMEMBERED, Withdrawal
 from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
@@ -258,8 +259,9 @@ class _Turn(Place):
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:
         _, _, cost, burst, interval, line = rest.split(" ", 5)
-        if not session.channel.is_closed:
-            _refund(session, Keyspace.beside(_Keys, line), address, _Terms(int(cost), int(burst), int(interval), 0))
+        if not session.channel.is_closed and not session.renewal.keeps(address):
+            terms = _Terms(int(cost), int(burst), int(interval), 0)
+            _refund(session, Keyspace.beside(_Keys, line), address, terms, life=REMEMBERED)
 
     def on_message(self, rest: str) -> None:
         """The line has moved: 'GRANTED WAIT_US COST_US BURST_US INTERVAL_US', and the key of the line."""
@@ -308,7 +310,8 @@ class _Turn(Place):
             self.set_result(answer)
 
     def _give_back(self) -> None:
-        _refund(self._session, self._keys, self.address, self._terms)
+        life = 0.0 if self.was_refused and self.ticket <= 0 else REMEMBERED
+        _refund(self._session, self._keys, self.address, self._terms, life=life)
 
     def _wait(self, wait_us: int) -> None:
         """Ask again after this time, so that the answer is there when it is over."""
@@ -332,9 +335,12 @@ class _Turn(Place):
         self._timer = timer
 
 
-def _refund(session: Session, keys: _Keys, request: str, terms: _Terms) -> None:
-    inboxes = session.inboxes(keys.line)
-    command = _REFUND(
-        keys, request=request, cost_us=terms.cost, burst_us=terms.burst, interval_us=terms.interval, inboxes=inboxes
-    )
-    session.channel.submit(Call(command, must_run=True))
+def _refund(session: Session, keys: _Keys, request: str, terms: _Terms, *, life: float) -> None:
+    def refund() -> Call:
+        inboxes = session.inboxes(keys.line)
+        command = _REFUND(
+            keys, request=request, cost_us=terms.cost, burst_us=terms.burst, interval_us=terms.interval, inboxes=inboxes
+        )
+        return Call(command, must_run=True)
+
+    Withdrawal(session, keys.line, request, refund, life=life)

@@ -3,15 +3,16 @@
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 import redis.asyncio
 
-from inconcert import Coordinator, LeaseLost, NotClaimed, NotHeld, QuorumLock, QuorumNotReached, Unavailable
+from inconcert import Coordinator, LeaseLost, NotClaimed, NotHeld, QuorumLock, QuorumNotReached, Unavailable, wait_all
 from inconcert._redis.call import Call
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer
@@ -110,15 +111,17 @@ async def test_lease_of_a_body_is_released_soon_after_a_refusal(
 
 
 async def cancelled_once_granted(
-    concert: Coordinator, server: RealServer, monkeypatch: pytest.MonkeyPatch, acquire: Acquire
+    concert: Coordinator, server: RealServer, monkeypatch: pytest.MonkeyPatch, acquire: Acquire, *, key: str = ""
 ) -> None:
-    """Acquire, and be cancelled while the grant is on its way here; then the server refuses to take it back."""
-    await (await acquire(concert)).release()  # the server knows the scripts now
+    """Acquire, and be cancelled while the grant is on its way here; then the server refuses to take it back.
+
+    The server knows the scripts, and has this key, or the first one of the call, once it has granted it.
+    """
     channel = concert._ref.session.channel
     submit, asked = channel.submit, list[Call]()
 
     def watched(call: Call) -> None:
-        if call.command.script.name.endswith(("/acquire", "/join")):
+        if call.command.script.name.endswith(("/acquire", "/join", "/fetch", "/take")):
             asked.append(call)
         submit(call)
 
@@ -127,7 +130,7 @@ async def cancelled_once_granted(
     while not (asked and asked[0].sends):
         await asyncio.sleep(0)
     deadline = time.monotonic() + SOON
-    while not server.command("EXISTS", asked[0].key):  # the loop is blocked, and does not read the grant
+    while not server.command("EXISTS", key or asked[0].key):  # the loop is blocked, and does not read the grant
         assert time.monotonic() < deadline
     refuse(server, writes=True)
     task.cancel()
@@ -143,6 +146,7 @@ async def test_grant_to_a_caller_that_has_gone_is_given_back_after_a_refusal(
     concert: Coordinator, own_server: RealServer, other: Coordinator, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Nobody has it; the next one does not wait until it would lapse, and nothing is repeated any more."""
+    await (await KINDS[kind](concert)).release()
     await cancelled_once_granted(concert, own_server, monkeypatch, KINDS[kind])
     if kind == "members":
         members = other.members("a")
@@ -194,6 +198,117 @@ async def test_release_is_repeated_when_the_coordinator_closes(own_server: RealS
         refuse(own_server, writes=False)
     async with Coordinator(own_server.url) as concert:
         assert not await concert.lock("a").locked()
+
+
+async def test_message_for_a_caller_that_has_gone_is_put_back_after_a_refusal(
+    concert: Coordinator, own_server: RealServer, other: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one does not wait until the claim would lapse."""
+    box = concert.mailbox("a", ttl=600)
+    assert await box.fetch() == []
+    await box.send("x")
+    await cancelled_once_granted(concert, own_server, monkeypatch, lambda _: box.fetch(), key=box._keys.claims)
+    [message] = await other.mailbox("a").fetch(timeout=SOON)
+    assert message.body == "x"
+    await eventually(lambda: not concert._ref.session.renewal.is_needed)
+
+
+async def test_rate_permit_of_a_caller_that_has_gone_is_refunded_after_a_refusal(
+    concert: Coordinator, own_server: RealServer, other: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not count for the hour for which it was taken."""
+    await concert.rate_limiter("another", limit=1, period=3600).acquire()
+    limiter = concert.rate_limiter("a", limit=1, period=3600)
+    await cancelled_once_granted(concert, own_server, monkeypatch, lambda _: limiter.acquire(), key=limiter._keys.state)
+
+    async def is_back() -> bool:
+        return (await other.rate_limiter("a", limit=1, period=3600).inspect()).remaining == 1
+
+    await eventually(is_back, timeout=SOON)
+    await eventually(lambda: not concert._ref.session.renewal.is_needed)
+
+
+async def test_unused_notification_is_passed_on_after_a_refusal(
+    concert: Coordinator, own_server: RealServer, other: Coordinator
+) -> None:
+    """The waiter had it, and gave up waiting for another signal."""
+    line = concert.signal("a")._keys.waiters
+    first = asyncio.create_task(wait_all(concert.signal("a"), concert.signal("b")))
+    await eventually(lambda: own_server.command("ZCARD", line) == 1)
+    second = asyncio.create_task(other.signal("a").wait(timeout=60))
+    await eventually(lambda: own_server.command("ZCARD", line) == 2)
+    assert await other.signal("a").notify("x")
+    await concert._ref.session.check()  # it has come
+    refuse(own_server, writes=True)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await eventually(lambda: concert._ref.session.renewal.is_needed)
+    assert not second.done()
+    refuse(own_server, writes=False)
+    with anyio.fail_after(SOON):
+        assert await second == "x"
+
+
+Waiting = tuple[Callable[[], Coroutine[Any, Any, object]], str]
+
+
+def barrier(concert: Coordinator) -> Waiting:
+    """A wait for another party, and the set of those who wait."""
+    place = concert.barrier("a", parties=2, ttl=TTL)
+    return place.wait, place._terms.keys.participants
+
+
+def mailbox(concert: Coordinator) -> Waiting:
+    """A wait for a message, and its line."""
+    box = concert.mailbox("a", ttl=TTL)
+    return partial(box.fetch, timeout=None), box._keys.waiters
+
+
+def rate_limiter(concert: Coordinator) -> Waiting:
+    """A wait for a permit, which comes in hours, and its line."""
+    limiter = concert.rate_limiter("a", limit=1, period=36_000, burst=2)
+    return partial(limiter.acquire, cost=2), limiter._keys.line
+
+
+def signal(concert: Coordinator) -> Waiting:
+    """A wait for a notification, and its line."""
+    signal = concert.signal("a")
+    return signal.wait, signal._keys.waiters
+
+
+@pytest.mark.parametrize("kind", [barrier, mailbox, rate_limiter, signal])
+async def test_place_of_a_waiter_that_has_gone_is_given_up_after_a_refusal(
+    concert: Coordinator, own_server: RealServer, kind: Callable[[Coordinator], Waiting]
+) -> None:
+    """Nobody meets it there, or waits behind it."""
+    wait, line = kind(concert)
+    if kind is rate_limiter:
+        await concert.rate_limiter("a", limit=1, period=36_000, burst=2).acquire()
+    task = asyncio.create_task(wait())
+    await eventually(lambda: own_server.command("ZCARD", line) == 1)
+    refuse(own_server, writes=True)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: concert._ref.session.renewal.is_needed)
+    assert own_server.command("ZCARD", line) == 1
+    refuse(own_server, writes=False)
+    await eventually(lambda: own_server.command("ZCARD", line) == 0, timeout=SOON)
+    await eventually(lambda: not concert._ref.session.renewal.is_needed)
+
+
+@pytest.mark.parametrize("kind", [barrier, mailbox, rate_limiter, signal])
+async def test_wait_that_was_refused_leaves_nothing_to_repeat(
+    concert: Coordinator, own_server: RealServer, kind: Callable[[Coordinator], Waiting]
+) -> None:
+    """It has no place."""
+    wait, _ = kind(concert)
+    refuse(own_server, writes=True)
+    with pytest.raises(Unavailable, match="NOREPLICAS"):
+        await wait()
+    await concert._ref.session.check()  # after the reply to what was sent before
+    assert not concert._ref.session.renewal.is_needed
 
 
 ENDS: dict[str, Callable[[Any], Awaitable[None]]] = {

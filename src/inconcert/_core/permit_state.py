@@ -12,7 +12,6 @@ from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session, on_unclaimed
 from inconcert._core.unconfirmed import Withdrawal
 from inconcert._redis.call import Call
-from inconcert._redis.keys import subject
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
 from inconcert._rules.durations import milliseconds
@@ -59,15 +58,11 @@ def give_back(session: Session, keys: PermitKeys, holder: str, *, life: float, p
         place: The holder's place in line; empty if it never had one.
     """
 
-    def send() -> Call:
+    def release() -> Call:
         inboxes = session.inboxes(keys.holders)
-        command = _RELEASE(keys, holder=holder, inboxes=inboxes, place=place, ended="unused")
-        call = ReleaseCall(session.lines, command)
-        session.channel.submit(call)
-        return call
+        return ReleaseCall(session.lines, _RELEASE(keys, holder=holder, inboxes=inboxes, place=place, ended="unused"))
 
-    kind, name = subject([keys.holders])
-    Withdrawal(kind, name or "", holder, life=life, send=send, renewal=session.renewal)
+    Withdrawal(session, keys.holders, holder, release, life=life)
 
 
 def permits_of(holder: str) -> int:

@@ -11,9 +11,14 @@ from contextlib import suppress
 from typing import Any
 
 from inconcert._core.renewal import Renewal, next_try
+from inconcert._core.session import Session
+from inconcert._redis.call import Call
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
-__all__ = ["Unconfirmed", "Withdrawal"]
+__all__ = ["REMEMBERED", "Unconfirmed", "Withdrawal"]
+
+REMEMBERED = 60.0  # seconds; for at least so long the server remembers a request, or what it has handed to a waiter
+_OFTEN = 20.0  # seconds of life at most that count for how soon a withdrawal is sent again
 
 
 class Unconfirmed:
@@ -107,34 +112,31 @@ class Withdrawal(Unconfirmed):
     """The release of what has reached no caller: it is sent now, and again while the server refuses it.
 
     Args:
-        kind: What was asked for, such as `lock`.
-        name: Which one.
-        holder: Who may hold it.
+        session: The open session.
+        key: One of those of what was asked for.
+        holder: Who may hold it, or is in its line.
+        make: Makes the call that releases it.
         life: How long the server may keep it from now on, in seconds; 0 to send it once.
-        send: Sends the release.
-        renewal: Sends it again.
     """
 
-    __slots__ = ("_renewal",)
+    __slots__ = ("_make", "_session")
 
-    def __init__(
-        self,
-        kind: str,
-        name: str,
-        holder: str,
-        *,
-        life: float,
-        send: Callable[[], asyncio.Future[Any]],
-        renewal: Renewal,
-    ) -> None:
-        super().__init__(kind, name, holder, deadline=time.monotonic() + life, ttl=life, send=send)
-        self._renewal = renewal
+    def __init__(self, session: Session, key: str, holder: str, make: Callable[[], Call], *, life: float) -> None:
+        self._session = session
+        self._make = make
+        deadline, ttl = time.monotonic() + life, min(life, _OFTEN)
+        super().__init__("withdrawal", key, holder, deadline=deadline, ttl=ttl, send=self._submit)
         self.start_renewal()
+
+    def _submit(self) -> Call:
+        call = self._make()
+        self._session.channel.submit(call)
+        return call
 
     def _ended(self, call: asyncio.Future[Any]) -> None:
         super()._ended(call)
         error = None if call.cancelled() else call.exception()
         if isinstance(error, Unavailable | OutcomeUnknown) and time.monotonic() < self.deadline:
-            self.failed(error, self._renewal)
+            self.failed(error, self._session.renewal)
         else:
-            self._renewal.remove(self)
+            self._session.renewal.remove(self)

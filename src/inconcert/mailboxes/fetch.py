@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple
 
 from inconcert._core.place import JOIN, NO_WAIT, Place
 from inconcert._core.session import Session
+from inconcert._core.unconfirmed import REMEMBERED, Withdrawal
 from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
@@ -128,8 +129,9 @@ class Fetch(Place):
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:
         """Leave the line. Its claim stays: the caller may be handling it."""
-        if not session.channel.is_closed:
-            _withdraw(session, Keyspace.beside(MailboxKeys, rest.partition(" ")[2]), address, puts_back=False)
+        if not session.channel.is_closed and not session.renewal.keeps(address):
+            keys = Keyspace.beside(MailboxKeys, rest.partition(" ")[2])
+            _withdraw(session, keys, address, puts_back=False, life=REMEMBERED)
 
     def on_message(self, rest: str) -> None:
         """Ask again in so many milliseconds, or at once: 'MS WAITERS'."""
@@ -165,9 +167,14 @@ class Fetch(Place):
             self._stand(*rest)
 
     def _give_back(self) -> None:
-        _withdraw(self._session, self._keys, self.address, puts_back=True)
+        _, ttl_ms, _ = self._terms
+        life = 0.0 if self.was_refused else ttl_ms / 1000
+        _withdraw(self._session, self._keys, self.address, puts_back=True, life=life)
 
 
-def _withdraw(session: Session, keys: MailboxKeys, address: str, *, puts_back: bool) -> None:
-    command = _WITHDRAW(keys, address=address, inboxes=session.inboxes(keys.waiters), puts_back=int(puts_back))
-    session.channel.submit(Call(command, must_run=True))
+def _withdraw(session: Session, keys: MailboxKeys, address: str, *, puts_back: bool, life: float) -> None:
+    def withdraw() -> Call:
+        inboxes = session.inboxes(keys.waiters)
+        return Call(_WITHDRAW(keys, address=address, inboxes=inboxes, puts_back=int(puts_back)), must_run=True)
+
+    Withdrawal(session, keys.waiters, address, withdraw, life=life)

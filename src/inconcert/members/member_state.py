@@ -111,8 +111,7 @@ class MemberState(LeaseState):
         except BaseException:
             if call.sends and not session.channel.is_closed:
                 life = 0.0 if call.was_refused else joining.ttl
-                send = partial(_leave, roster, holder)
-                Withdrawal(KIND, place.name, holder, life=life, send=send, renewal=session.renewal)
+                Withdrawal(session, place.keys.members, holder, partial(_Leave, roster, holder), life=life)
             roster.leave(user)
             raise
         try:
@@ -183,7 +182,8 @@ class MemberState(LeaseState):
     def _start_release(self) -> Call:
         was_released, self.is_released = self.is_released, True
         self._renewal.remove(self)
-        call = _leave(self.roster, self.holder, self)
+        call = _Leave(self.roster, self.holder, self)
+        self.roster.session.channel.submit(call)
         if not was_released:
             if not self._is_lost:
                 self._tell_end()
@@ -239,8 +239,8 @@ class _Leave(Call):
 
     __slots__ = ("_member",)
 
-    def __init__(self, member: MemberState | None, command: Command) -> None:
-        super().__init__(command, must_run=True)
+    def __init__(self, roster: Roster, holder: str, member: MemberState | None = None) -> None:
+        super().__init__(_LEAVE(roster.place.keys, member=holder, changes=roster.place.changes), must_run=True)
         self._member = member
 
     def answered(self, reply: Reply) -> None:
@@ -252,10 +252,3 @@ class _Leave(Call):
         if self._member is not None:
             self._member.release_failed(error)
         super().failed(error)
-
-
-def _leave(roster: Roster, holder: str, member: MemberState | None = None) -> Call:
-    place = roster.place
-    call = _Leave(member, _LEAVE(place.keys, member=holder, changes=place.changes))
-    roster.session.channel.submit(call)
-    return call

@@ -11,10 +11,12 @@ Source: docs/explanation/signals.md
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from inconcert._core.place import JOIN, Place
 from inconcert._core.session import Session
+from inconcert._core.unconfirmed import REMEMBERED, Withdrawal
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
@@ -110,9 +112,8 @@ class Waiter(Place):
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:
         """Leave the line, and pass on a notification: the server knows it."""
-        if not session.channel.is_closed:
-            keys = Keyspace.beside(SignalKeys, rest.partition("\n")[2])
-            session.channel.submit(_LeaveCall(session, keys, address, hands_on=True))
+        if not session.channel.is_closed and not session.renewal.keeps(address):
+            _leave(session, Keyspace.beside(SignalKeys, rest.partition("\n")[2]), address, hands_on=True)
 
     def on_message(self, rest: str) -> None:
         """A notification came: the payload, and on the next line the key of the line."""
@@ -155,9 +156,10 @@ class Waiter(Place):
     def _give_back(self) -> None:
         session, keys = self._session, self._keys
         knows = self.done() and self.exception() is None
-        session.channel.submit(_LeaveCall(session, keys, self.address, hands_on=self._hands_on and not knows))
+        life = 0.0 if self.was_refused else REMEMBERED
+        _leave(session, keys, self.address, hands_on=self._hands_on and not knows, life=life)
         if self._hands_on and knows:  # the server may have forgotten the notification: `wait_all` may take long
-            session.channel.submit(_HandOnCall(session, keys, session.new_address(), self.result()))
+            _hand_on(session, keys, session.new_address(), self.result())
 
 
 async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
@@ -207,6 +209,16 @@ class _BroadcastListener:
         self._waiter.closed(error)
 
 
+def _leave(session: Session, keys: SignalKeys, address: str, *, hands_on: bool, life: float = REMEMBERED) -> None:
+    make = partial(_LeaveCall, session, keys, address, hands_on=hands_on)
+    Withdrawal(session, keys.waiters, address, make, life=life)
+
+
+def _hand_on(session: Session, keys: SignalKeys, request: str, payload: Argument) -> None:
+    make = partial(_HandOnCall, session, keys, request, payload)
+    Withdrawal(session, keys.waiters, request, make, life=REMEMBERED)
+
+
 class _LeaveCall(Call):
     """The call by which a waiter leaves; it is sent even if nobody waits for it."""
 
@@ -222,7 +234,7 @@ class _LeaveCall(Call):
 
     def answered(self, reply: Reply) -> None:
         if reply == _CALL_AGAIN and not self._session.channel.is_closed:
-            self._session.channel.submit(_LeaveCall(self._session, self._keys, self._address, hands_on=self._hands_on))
+            _leave(self._session, self._keys, self._address, hands_on=self._hands_on)
         super().answered(reply)
 
 
@@ -241,5 +253,5 @@ class _HandOnCall(Call):
 
     def answered(self, reply: Reply) -> None:
         if reply == _CALL_AGAIN and not self._session.channel.is_closed:
-            self._session.channel.submit(_HandOnCall(self._session, self._keys, self._request, self._payload))
+            _hand_on(self._session, self._keys, self._request, self._payload)
         super().answered(reply)
