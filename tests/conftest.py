@@ -18,6 +18,7 @@ from inconcert._redis.scripts import Command
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
+from tests.support.quick_fakeredis import install as install_quick_fakeredis
 from tests.support.raw import client_of, close_raw, new_client
 from tests.support.servers import RealServer
 from tests.support.twice import commands, names, not_repeated
@@ -150,6 +151,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Also in each process that runs tests beside others."""
+    install_quick_fakeredis()
     options = config.option
     World(
         least_rights=options.least_rights,
