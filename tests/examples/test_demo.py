@@ -44,6 +44,7 @@ async def test_killed_workers_job_is_done_by_another(demo: Demo) -> None:
     assert (demo.folder / "errors").read_text() == ""
 
 
+@pytest.mark.torture
 async def test_stopped_demo_leaves_nothing(demo: Demo) -> None:
     """Ctrl-C ends the demo, what it started and its server, also when one of them is dead already."""
     said = demo.read_until("is away; unread: 3")

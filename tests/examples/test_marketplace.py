@@ -41,8 +41,15 @@ async def test_demo_finds_its_facts_right(demo: Demo) -> None:
     assert [path.name for path in demo.folder.iterdir()] == ["errors"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("to_all", [True, False], ids=["group", "process"])
+@pytest.mark.parametrize(
+    ("number", "to_all"),
+    [
+        (signal.SIGINT, True),
+        pytest.param(signal.SIGINT, False, marks=pytest.mark.torture),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.torture),
+        pytest.param(signal.SIGTERM, False, marks=pytest.mark.torture),
+    ],
+)
 async def test_stopped_demo_leaves_nothing(demo: Demo, number: signal.Signals, to_all: bool) -> None:
     """Ctrl-C and SIGTERM, to the demo or to all of its group, end it, its children and its server, in good order."""
     demo.read_until("items are on offer")
@@ -55,6 +62,7 @@ async def test_stopped_demo_leaves_nothing(demo: Demo, number: signal.Signals, t
     assert (demo.folder / "errors").read_text() == ""
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("when", ["workers are up", "one worker is killed"])
 async def test_killed_demo_leaves_no_process(demo: Demo, when: str) -> None:
     """Children see the end of a demo that could not say goodbye."""
