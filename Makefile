@@ -62,7 +62,7 @@ quick: lint $(VENV)/.dev ## in a minute: style, types of what changed, the rules
 	  tests/unit tests/contract
 
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
-	$(call tests,$(BIN),$(ARGS))
+	$(call tests,$(BIN),--examples 0.5 $(ARGS))
 
 # Not what runs on fakeredis: that depends neither on the user nor on the event loop.
 ELSEWHERE := -k "not fakeredis" --loop uvloop --least-rights --database 5
@@ -87,6 +87,8 @@ torture: $(VENV)/.dev cluster ## failovers under load, and what else takes long;
 	$(BIN)/basedpyright
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
 	  -o timeout=$$(($(SECONDS) + 300)) -o faulthandler_timeout=$$(($(SECONDS) + 330)) $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --examples 10 -o timeout=1200 -o faulthandler_timeout=1230 \
+	  tests/stateful tests/unit/test_schedule.py
 
 oldest: $(OLDEST)/.installed ## each contract test once, as `rights` does, and tests of connections, with the oldest versions of what is required
 	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) --one-each tests/contract)

@@ -22,12 +22,9 @@ from tests.support.quick_fakeredis import install as install_quick_fakeredis
 from tests.support.raw import client_of, close_raw, new_client
 from tests.support.servers import RealServer
 from tests.support.twice import commands, names, not_repeated
-from tests.support.world import Kind, World, world
+from tests.support.world import Kind, World, examples, world
 
 pytest_plugins = ("pytester",)
-
-settings.register_profile("patient", settings.default, deadline=None)  # a busy machine is no failure of an example
-settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
@@ -145,6 +142,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--protocol", type=int, choices=[2, 3], default=0, help="RESP 2 or 3; else the driver's default")
     parser.addoption("--seed", type=int, default=1, help="of the faults that torture tests draw")
     parser.addoption("--seconds", type=float, default=30.0, help="how long each torture test makes faults")
+    parser.addoption("--examples", type=float, default=1.0, help="how many times as many as usual Hypothesis draws")
     parser.addoption("--one-each", action="store_true", help="of each test function that is no unit test one case")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 
@@ -160,7 +158,10 @@ def pytest_configure(config: pytest.Config) -> None:
         server=options.server,
         protocol=options.protocol,
         cluster=options.cluster,
+        examples=options.examples,
     ).make()
+    settings.register_profile("here", max_examples=examples(100), deadline=None)  # a busy machine fails no example
+    settings.load_profile("here")
     if options.loop == "uvloop":
         config.pluginmanager.register(_Loops())
 

@@ -20,7 +20,15 @@ from tests.support.eventually import eventually
 
 HOUR, DAY = 3600.0, 86_400.0
 REST = 1200.0  # seconds for which jobs sleep and wait
-STEPS = pytest.mark.parametrize("step", [15.0, -15.0, HOUR, -HOUR, 90 * DAY, -90 * DAY], ids=str)
+
+
+def steps(*always: float, tortured: list[float]) -> pytest.MarkDecorator:
+    """By how many seconds the clock is set, with those that only `make torture` tries."""
+    further = [pytest.param(step, marks=pytest.mark.torture) for step in tortured]
+    return pytest.mark.parametrize("step", [*always, *further], ids=str)
+
+
+STEPS = steps(-15.0, 90 * DAY, tortured=[15.0, HOUR, -HOUR, -90 * DAY])
 
 
 @STEPS
@@ -110,7 +118,7 @@ def test_consumer_that_lives_keeps_its_item(step: float) -> None:
     simulate(story, seeds=1)
 
 
-@pytest.mark.parametrize("step", [0.0, -15.0, -DAY, 15.0, DAY], ids=str)
+@steps(0.0, -15.0, DAY, tortured=[15.0, -DAY])
 def test_worker_that_died_is_recovered_in_time(step: float) -> None:
     """A step of the clock makes that earlier, or later, by less than half a lease."""
     lost_after: list[float] = []
@@ -196,7 +204,7 @@ def test_job_sleeps_and_waits_as_long_whosever_clock_is_wrong(ahead: float, whos
     assert ended == {"sleep": [REST], "nap": [REST], "wait": [REST], "message": [REST / 2]}
 
 
-@pytest.mark.parametrize("step", [15.0, -15.0, REST / 2, -REST / 2, 90 * DAY], ids=str)
+@steps(-15.0, REST / 2, tortured=[15.0, -REST / 2, 90 * DAY])
 def test_job_that_sleeps_or_waits_comes_back_once_at_each_step(step: float) -> None:
     """Later by as much as the clock is set back; earlier by as much as it is set forward, or not; a message at once."""
     waits = Waits()

@@ -23,6 +23,7 @@ from inconcert import Batch, ChatNotFound, Coordinator, InconcertError, NotAMemb
 from tests.support.eventually import eventually
 from tests.support.raw import new_client
 from tests.support.servers import RealServer
+from tests.support.world import examples
 
 USERS = ["ann", "b}o{b", "cy\n*"]
 
@@ -254,7 +255,7 @@ def test_chat_agrees_with_the_model(request: pytest.FixtureRequest, make_client:
     run_state_machine_as_test(
         ChatModelHere,
         settings=settings(
-            max_examples=12,
+            max_examples=examples(12),
             stateful_step_count=25,
             deadline=None,
             derandomize=True,

@@ -27,6 +27,7 @@ from inconcert.tasks.store import (
     JobKeys,
 )
 from tests.support.ledger import read_ledger_now
+from tests.support.world import examples
 
 HOUR = 3_600_000  # milliseconds
 INBOXES = "inbox:"
@@ -457,4 +458,4 @@ class GroupsModel(RuleBasedStateMachine):
 
 
 TestGroupsModel = GroupsModel.TestCase
-TestGroupsModel.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestGroupsModel.settings = settings(max_examples=examples(15), stateful_step_count=40, deadline=None)

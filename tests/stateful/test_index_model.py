@@ -22,6 +22,7 @@ import inconcert.index.search as searching
 from inconcert import Coordinator, Index
 from tests.support.raw import new_client
 from tests.support.servers import RealServer
+from tests.support.world import examples
 
 WORDS = ["a", "ab", "abc", "b", "ba", "c++", "日"]
 MOST = 3  # documents in a script, so that few are read in parts
@@ -185,7 +186,7 @@ def test_index_agrees_with_the_model(
     run_state_machine_as_test(
         IndexModelHere,
         settings=settings(
-            max_examples=40 if "real" in request.node.name else 15,
+            max_examples=examples(40 if "real" in request.node.name else 15),
             stateful_step_count=30,
             deadline=None,
             derandomize=True,

@@ -14,6 +14,7 @@ from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
 from inconcert.tasks.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
 from inconcert.tasks.store import ACK_AND_ENQUEUE, CANCEL, ENQUEUE, LIFT_LIMITS, RESCHEDULE, JobKeys
+from tests.support.world import examples
 
 HOUR = 3_600_000  # milliseconds
 INBOXES = "inbox:"
@@ -439,9 +440,9 @@ class LiftedModel(LimitsModel):
 
 
 TestLimitsModel = LimitsModel.TestCase
-TestLimitsModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestLimitsModel.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
 TestLiftedModel = LiftedModel.TestCase
-TestLiftedModel.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
+TestLiftedModel.settings = settings(max_examples=examples(10), stateful_step_count=30, deadline=None)
 
 
 def test_job_that_ends_late_frees_no_place_of_another_worker() -> None:

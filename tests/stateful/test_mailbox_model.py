@@ -22,6 +22,7 @@ from inconcert import Coordinator, Mailbox, MailboxMessage
 from tests.support.eventually import eventually
 from tests.support.raw import new_client
 from tests.support.servers import RealServer
+from tests.support.world import examples
 
 CLIENTS = 2
 MOST = 6
@@ -258,7 +259,7 @@ def test_mailbox_agrees_with_the_model(request: pytest.FixtureRequest, make_clie
     run_state_machine_as_test(
         MailboxModelHere,
         settings=settings(
-            max_examples=12 if "real" in request.node.name else 20,
+            max_examples=examples(12 if "real" in request.node.name else 20),
             stateful_step_count=50,
             deadline=None,
             derandomize=True,

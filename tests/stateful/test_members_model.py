@@ -11,6 +11,7 @@ from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
 from inconcert.members.place import MemberKeys
 from tests.support.scripts import command_of
+from tests.support.world import examples
 
 KEYS = [f"key.{number}" for number in range(5)]
 TTL_MS = 3_600_000
@@ -144,4 +145,4 @@ class MembersModel(RuleBasedStateMachine):
 
 
 TestMembersModel = MembersModel.TestCase
-TestMembersModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestMembersModel.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

@@ -30,6 +30,7 @@ from inconcert.tasks.store import (
 )
 from tests.support.ledger import read_ledger_now
 from tests.support.servers import RealServer
+from tests.support.world import examples
 
 PARTITIONS = 3
 HOUR = 3_600_000  # milliseconds
@@ -349,6 +350,6 @@ def test_partitions_model(server: RealServer, monkeypatch: pytest.MonkeyPatch) -
     client = make.from_url(server.admin_url)
     monkeypatch.setattr(PartitionsModel, "client", client, raising=False)
     run_state_machine_as_test(
-        PartitionsModel, settings=settings(max_examples=15, stateful_step_count=40, deadline=None)
+        PartitionsModel, settings=settings(max_examples=examples(15), stateful_step_count=40, deadline=None)
     )
     client.close()

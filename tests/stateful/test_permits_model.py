@@ -25,6 +25,7 @@ from inconcert._core.permits import Permits
 from tests.support.eventually import eventually
 from tests.support.raw import new_client
 from tests.support.servers import RealServer
+from tests.support.world import examples
 
 CLIENTS = 3
 READERS = 100_000  # the limit by which readers are judged
@@ -451,7 +452,7 @@ def test_permits_agree_with_the_model(
     run_state_machine_as_test(
         new_machine,
         settings=settings(
-            max_examples=15 if "real" in request.node.name else 40,
+            max_examples=examples(15 if "real" in request.node.name else 40),
             stateful_step_count=30,
             deadline=None,
             derandomize=True,

@@ -13,6 +13,7 @@ from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, 
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
 from inconcert.queues.store import INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
+from tests.support.world import examples
 
 MOST_CRASHES = 3
 HOUR = 3_600_000  # milliseconds
@@ -430,4 +431,4 @@ class QueueModel(RuleBasedStateMachine):
 
 
 TestQueueModel = QueueModel.TestCase
-TestQueueModel.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestQueueModel.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from inconcert import Coordinator
 from tests.support.scripts import command_of
+from tests.support.world import examples
 
 BEGAN = 1_800_000_000_000_000  # microseconds; its digits are those of the years to come
 LONGEST = 10**13
@@ -185,7 +186,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 @given(steps=steps, burst=st.integers(4, 6))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_server_agrees_with_the_model(clock: list[int], steps: list[Step], burst: int) -> None:
     """Whatever is taken, waited for, given back and sent again, and whenever."""
     clock[0] = BEGAN
@@ -256,7 +257,7 @@ NUMBERS = [(10_000, 6), (10_000, 2), (1_000, 20), (70_000, 3)]  # microseconds i
     steps=st.lists(st.tuples(st.sampled_from(NUMBERS), st.integers(1, 2), st.integers(0, 40_000)), max_size=60),
     moment=st.sampled_from([0, 5_000]),
 )
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_callers_with_different_numbers_have_the_largest_of_them(
     clock: list[int], steps: list[tuple[tuple[int, int], int, int]], moment: int
 ) -> None:

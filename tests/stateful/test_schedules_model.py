@@ -12,6 +12,7 @@ from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
 from inconcert.tasks.store import JobKeys
 from tests.support.scripts import command_of
+from tests.support.world import examples
 
 HOUR_MS = 3_600_000
 
@@ -172,4 +173,4 @@ class SchedulesModel(RuleBasedStateMachine):
 
 
 TestSchedulesModel = SchedulesModel.TestCase
-TestSchedulesModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestSchedulesModel.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)

@@ -24,6 +24,7 @@ from inconcert._rules.payloads import JSON
 from tests.support.eventually import eventually
 from tests.support.raw import new_client
 from tests.support.servers import RealServer
+from tests.support.world import examples
 
 CLIENTS = 3
 BUFFER = 3
@@ -258,7 +259,7 @@ def test_signals_agree_with_the_model(request: pytest.FixtureRequest, make_clien
     run_state_machine_as_test(
         SignalsModelHere,
         settings=settings(
-            max_examples=15 if "real" in request.node.name else 30,
+            max_examples=examples(15 if "real" in request.node.name else 30),
             stateful_step_count=30,
             deadline=None,
             derandomize=True,

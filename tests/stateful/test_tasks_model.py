@@ -38,6 +38,7 @@ from inconcert.tasks.store import (
     JobKeys,
 )
 from tests.support.ledger import read_ledger_now
+from tests.support.world import examples
 
 QUEUES = ("high", "low")
 MOST_CRASHES = 3
@@ -760,4 +761,4 @@ class TasksModel(RuleBasedStateMachine):
 
 
 TestTasksModel = TasksModel.TestCase
-TestTasksModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTasksModel.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

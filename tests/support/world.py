@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from inconcert._redis.rights import Server, least_rights
 
-__all__ = ["USER", "Kind", "World", "new_loop", "world"]
+__all__ = ["USER", "Kind", "World", "examples", "new_loop", "world"]
 
 Kind = Literal["valkey", "redis6", "redis7"]
 
@@ -37,6 +37,7 @@ class World:
         server: Which server, of those that `tests/support/servers.py` knows.
         protocol: RESP 2 or 3; 0 for what the driver speaks by default.
         cluster: Whether it is a cluster of three such servers.
+        examples: How many times as many examples as usual Hypothesis draws.
     """
 
     least_rights: bool = False
@@ -45,6 +46,7 @@ class World:
     server: Kind = "valkey"
     protocol: int = 0
     cluster: bool = False
+    examples: float = 1.0
 
     @property
     def login(self) -> str | None:
@@ -68,6 +70,11 @@ class World:
 def world() -> World:
     """The world of this process."""
     return World(**json.loads(os.environ.get(_VARIABLE, "{}")))
+
+
+def examples(usual: int) -> int:
+    """How many examples Hypothesis draws in this world."""
+    return max(1, round(usual * world().examples))
 
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
