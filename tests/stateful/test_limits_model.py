@@ -80,7 +80,6 @@ class LimitsModel(RuleBasedStateMachine):
                     self.keys,
                     self.place,
                     results=[self.keys.result(job)],
-                    name="q",
                     jobs=(job, text, HOUR * is_late, "", 0),
                 )
             )
