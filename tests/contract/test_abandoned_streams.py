@@ -10,7 +10,7 @@ import pytest
 from inconcert import Coordinator, Gap, Job, NotConnected, Restarted, StreamItem
 from tests.contract.test_left_elsewhere import break_it, close_it, closing, forget_it
 from tests.contract.test_streams import followed
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.inner import topics_of
 from tests.support.raw import raw

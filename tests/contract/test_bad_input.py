@@ -19,7 +19,7 @@ from inconcert import (
     durable,
 )
 from tests.contract.test_streams import followed_until
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 
 WITHIN = 10.0  # seconds
 LONG = "n" * 513

@@ -14,7 +14,7 @@ import pytest
 
 from inconcert import ClaimedJob, Coordinator, JobStatus
 from inconcert.tasks.consumer import Consumer
-from tests.contract.test_tasks import make_due
+from tests.support.jobs import make_due
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 

@@ -22,7 +22,7 @@ from inconcert._claims.keys import split_body
 from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.envelope import Envelope
 from tests.contract.test_limits import Running, first, places
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.raw import raw

@@ -14,8 +14,8 @@ from inconcert.queues import get as get_module
 from inconcert.tasks import consumer as consumer_module
 from inconcert.tasks.consumer import Consumer
 from tests.support.eventually import eventually
-from tests.support.ledger import Ledger, read_ledger
-from tests.support.raw import client_of, raw
+from tests.support.ledger import ledger_of
+from tests.support.raw import client_of
 
 
 @pytest.fixture
@@ -26,11 +26,6 @@ async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
         if "AsyncFakeSocket._async_blocking" in repr(task.get_coro()):
             task.cancel()
             await asyncio.wait([task])
-
-
-async def ledger_of(concert: Coordinator) -> Ledger:
-    """Where the jobs are."""
-    return await read_ledger(raw(concert), concert._ref.keys.namespace)
 
 
 async def put(concert: Coordinator, count: int, *queues: str) -> None:

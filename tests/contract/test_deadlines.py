@@ -12,8 +12,8 @@ import pytest
 
 from inconcert import ClaimedJob, Coordinator, JobFailed, JobStatus, WrongState, durable
 from inconcert.testing import drain
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
+from tests.support.jobs import status
 from tests.support.world import world
 
 WITHIN = 10.0  # seconds

@@ -20,8 +20,10 @@ from inconcert import (
     JobStatus,
     current_job,
 )
-from tests.contract.test_tasks import in_background, ledger_of, make_due
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import make_due
+from tests.support.ledger import ledger_of
 from tests.support.raw import raw
 
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s

@@ -24,10 +24,10 @@ from inconcert import (
     durable,
 )
 from tests.contract.test_durable import kept
-from tests.contract.test_jobs import status
 from tests.contract.test_streams import followed_until
-from tests.contract.test_tasks import in_background
 from tests.contract.test_undo import Shop, is_clean, marks
+from tests.support.background import in_background
+from tests.support.jobs import status
 from tests.support.raw import raw
 
 NOW = Retry(after=0)  # another attempt, at once

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobFailed
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

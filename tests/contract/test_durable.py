@@ -34,9 +34,9 @@ from inconcert._rules.conversion import Converter
 from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.kept_step import StepCall, to_keep
 from inconcert.testing import drain
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background, make_due
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import make_due, status
 from tests.support.raw import raw
 from tests.support.world import world
 

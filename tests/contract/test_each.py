@@ -11,9 +11,9 @@ import pytest
 from inconcert import Coordinator, InvalidName, JobFailed, JobStatus, NotClaimed, Retry, current_job, durable
 from inconcert.tasks import loop
 from tests.contract.test_durable import kept
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import status
 
 NOW = Retry(after=0)  # another attempt, at once
 WITHIN = 5.0  # seconds

@@ -24,10 +24,10 @@ from inconcert import (
 )
 from inconcert.members.place import Place
 from inconcert.queues.store import ItemKeys
-from tests.contract.test_jobs import status
 from tests.contract.test_reports import may_ask, waits_of
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import status
 from tests.support.raw import client_of, raw
 from tests.support.schedules import keys_of, look_at_all, now_ms, set_since
 

@@ -14,7 +14,7 @@ from inconcert import (
     current_job,
 )
 from inconcert._core.observer import Observer
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.raw import raw
 
 WITHIN = 5.0  # seconds

@@ -27,7 +27,7 @@ from inconcert.tasks import group as group_module
 from inconcert.tasks.group_ids import callback_id, group_of, is_callback, member_id
 from inconcert.tasks.store import SWEEP_GROUPS
 from inconcert.tasks.sweeper import Sweeper
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.raw import raw

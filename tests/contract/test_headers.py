@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from inconcert import Coordinator, current_job
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.raw import raw
 
 WITHIN = 5.0  # seconds

@@ -13,7 +13,7 @@ import pytest
 
 from inconcert import Coordinator, EndedJob, Job, JobFailed, JobStatus, Task, current_job, durable
 from inconcert.tasks.store import JobKeys
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 from tests.support.servers import RealServer

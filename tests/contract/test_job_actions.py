@@ -18,9 +18,10 @@ from inconcert import (
 )
 from inconcert._claims import dead_letters
 from inconcert.tasks import cancellation, job_pages, queue_stats
-from tests.contract.test_tasks import in_background, ledger_of, until
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.ledger import ledger_of, until
 from tests.support.raw import client_of, raw
 from tests.support.servers import RealServer
 

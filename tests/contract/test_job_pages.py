@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, InvalidName, JobPage, JobRecord, JobStatus, NotConnected, TaskStats
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, raw
 

@@ -35,9 +35,11 @@ from inconcert import (
 from inconcert._rules.payloads import JSON
 from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.job_state import JobState
-from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.inner import bytes_under_way
+from tests.support.jobs import asleep, make_due, status
+from tests.support.ledger import ledger_of
 from tests.support.raw import client_of, raw
 
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
@@ -52,15 +54,6 @@ async def waiting(concert: Coordinator, job: Job[Any], *, count: int = 1) -> Non
         return sum(pair.startswith(f"{job.id} ".encode()) for pair in watchers) == count
 
     await eventually(found)
-
-
-async def status(concert: Coordinator, job: Job[Any], expected: JobStatus) -> None:
-    """Wait until a job is so."""
-
-    async def is_so() -> bool:
-        return await concert.tasks.job(job.id).status() is expected
-
-    await eventually(is_so)
 
 
 # Status.

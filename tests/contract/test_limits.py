@@ -10,10 +10,10 @@ import pytest
 
 from inconcert import Coordinator, JobStatus, Limit, LimitStats, Task, current_job, durable
 from inconcert.tasks.cancellation import HAD_ENDED, cancel
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.jobs import status
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 

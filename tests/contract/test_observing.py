@@ -10,10 +10,10 @@ from inconcert._core.observer import Enqueueing, ObservedJob, ObservedLease, Obs
 from inconcert.coordinator import session_ref_of
 from inconcert.sync_producer import observers_of
 from tests.contract.test_durable import wake
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.jobs import status
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 

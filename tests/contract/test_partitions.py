@@ -16,8 +16,10 @@ from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, NotConnecte
 from inconcert._claims import consumer
 from inconcert._claims import partition as partition_module
 from inconcert._claims.partition import ClaimPartition
-from tests.contract.test_tasks import asleep, in_background, ledger_of
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import asleep
+from tests.support.ledger import ledger_of
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 

@@ -17,8 +17,9 @@ import pytest
 from inconcert import Coordinator, InvalidPayload, current_job
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.store import JobKeys
-from tests.contract.test_tasks import all_done, in_background, ledger_of, until
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.ledger import all_done, ledger_of, until
 from tests.support.raw import raw
 
 OLD = {"old": "old secret of 16+"}

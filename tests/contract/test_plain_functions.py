@@ -11,9 +11,9 @@ import anyio.to_thread
 import pytest
 
 from inconcert import ClaimedJob, Coordinator, JobCancelled, JobFailed, JobStatus, NotConnected, Progress, current_job
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import status
 
 WITHIN = 10.0  # seconds
 

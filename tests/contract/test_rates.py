@@ -9,7 +9,7 @@ import pytest
 
 from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, Rate, current_job
 from tests.contract.test_limits import Running, first, in_line
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 
 WITHIN = 10.0  # seconds

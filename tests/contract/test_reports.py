@@ -11,7 +11,7 @@ import pytest
 from inconcert import Coordinator, HeldEntry, Inspection, Job, NotConnected, WaitEntry
 from inconcert._redis.scripts import load
 from inconcert.reports.reporter import ReportKeys, report_keys
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, publish

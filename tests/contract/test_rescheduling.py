@@ -10,8 +10,10 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobFailed, JobStatus, NotConnected, Retry, current_job
-from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import asleep, make_due
+from tests.support.ledger import ledger_of
 from tests.support.raw import raw
 
 HOUR = 3600.0

@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ from inconcert.tasks.schedule import Missed
 from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
 from tests.contract.test_limits import Running
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
@@ -29,19 +29,6 @@ async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
         if "AsyncFakeSocket._async_blocking" in repr(task.get_coro()):
             task.cancel()
             await asyncio.wait([task])
-
-
-@asynccontextmanager
-async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerator[asyncio.Task[object]]":
-    """Run it, and cancel it in the end."""
-    task = asyncio.create_task(coroutine)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.result()
 
 
 def scheduling(concert: Coordinator) -> Scheduler:

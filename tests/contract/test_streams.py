@@ -30,7 +30,7 @@ from inconcert import (
 from inconcert.tasks import feed, stream_writer
 from inconcert.tasks.feed import Feed, Page
 from inconcert.testing.keys import client_of
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 

@@ -28,7 +28,7 @@ from inconcert import (
 from inconcert._redis.slots import slot_of
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.messages import packed_name
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.raw import raw

@@ -5,8 +5,7 @@ import json
 import math
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, cast
 
@@ -17,8 +16,9 @@ from inconcert import Coordinator, InvalidName, InvalidPayload, NotClaimed, NotC
 from inconcert._redis.bells import RING
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
-from tests.support.eventually import eventually
-from tests.support.ledger import Ledger, read_ledger
+from tests.support.background import in_background
+from tests.support.jobs import asleep, make_due
+from tests.support.ledger import Ledger, all_done, ledger_of, until
 from tests.support.raw import client_of, infos, raw
 
 
@@ -32,53 +32,9 @@ async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
             await asyncio.wait([task])
 
 
-async def ledger_of(concert: Coordinator) -> Ledger:
-    """Where the jobs are."""
-    return await read_ledger(raw(concert), concert._ref.keys.namespace)
-
-
-async def until(concert: Coordinator, fact: Callable[[Ledger], object]) -> Ledger:
-    """Wait until the jobs lie so, and return how."""
-    lies: list[Ledger] = []
-
-    async def found() -> bool:
-        lies[:] = [await ledger_of(concert)]
-        return bool(fact(lies[0]))
-
-    await eventually(found)
-    return lies[0]
-
-
 def held(ledger: Ledger) -> int:
     """How many jobs are claimed."""
     return sum(map(len, ledger.claimed.values()))
-
-
-async def all_done(concert: Coordinator) -> None:
-    """Wait until no job is left."""
-    await until(concert, lambda ledger: not ledger.bodies)
-
-
-async def make_due(concert: Coordinator, queue: str) -> None:
-    """Let every delayed job of a queue be due now."""
-    keys = concert._jobs.partitions[0].queue(queue)
-    client: Any = raw(concert)
-    for job_id in await client.zrange(keys.delayed, 0, -1):
-        await client.zadd(keys.delayed, {job_id: 1}, xx=True)  # one that was moved meanwhile stays away
-    await concert._ref.session.run(RING(bell=keys.bell))
-
-
-@asynccontextmanager
-async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerator[asyncio.Task[object]]":
-    """Run it, and cancel it in the end."""
-    task = asyncio.create_task(coroutine)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.result()
 
 
 async def take(jobs: Consumer, count: int) -> list[ClaimedJob]:
@@ -205,19 +161,6 @@ async def test_every_idle_consumer_is_woken_by_a_burst(any_concert: Coordinator,
                 await step.execute()
             await any_concert._ref.session.run(RING(bell=place.bell))
             await asyncio.wait([here, there])
-
-
-async def asleep(concert: Coordinator, *, count: int = 1) -> None:
-    """Wait until so many consumers have looked once and sleep."""
-
-    async def looked() -> bool:
-        client: Any = raw(concert)
-        keys = [key async for key in client.scan_iter(match=f"*{concert._ref.keys.namespace}:tasks*:claimed:*")]
-        return len(keys) >= count
-
-    await eventually(looked)
-    for _ in range(3):
-        await asyncio.sleep(0)
 
 
 async def test_done_job_leaves_its_result_for_a_time_and_nothing_else(any_concert: Coordinator) -> None:

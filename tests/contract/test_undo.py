@@ -25,9 +25,9 @@ from inconcert import (
 from inconcert.tasks import steps
 from inconcert.tasks.worker_lease import JobWorkerLease
 from tests.contract.test_durable import kept
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import let_expire, status
 from tests.support.raw import raw
 
 WITHIN = 10.0  # seconds
@@ -295,14 +295,6 @@ async def test_job_that_expires_before_it_goes_on_is_undone(any_concert: Coordin
             await job.result(timeout=WITHIN)
     assert shop.did == BOTH
     assert await is_clean(any_concert)
-
-
-async def let_expire(concert: Coordinator, job: Job[Any]) -> None:
-    """It was enqueued long ago."""
-    keys = concert._jobs.of_id(job.id)
-    client: Any = raw(concert)
-    _, _, text = (await client.hget(keys.bodies, job.id)).partition(b" ")
-    await client.hset(keys.bodies, job.id, b"1 " + text)
 
 
 async def test_body_that_does_not_come_as_far_again_is_not_taken_for_undone(

@@ -7,18 +7,13 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, JobFailed, JobStatus, Limit, current_job
-from tests.contract.test_tasks import in_background, ledger_of
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import make_due
+from tests.support.ledger import ledger_of
 from tests.support.raw import raw
 
 HOUR = 3600.0
-
-
-async def comes_now(concert: Coordinator, queue: str = "default") -> None:
-    """Let the jobs that were given back be due."""
-    delayed = concert._jobs.partitions[0].queue(queue).delayed
-    for job_id in await raw(concert).zrange(delayed, 0, -1):
-        await raw(concert).zadd(delayed, {job_id: 1}, xx=True)
 
 
 async def grace_passes(concert: Coordinator) -> None:
@@ -26,7 +21,7 @@ async def grace_passes(concert: Coordinator) -> None:
     unknown = concert._jobs.partitions[0].unknown
     for job_id in await raw(concert).zrange(unknown, 0, -1):
         await raw(concert).zincrby(unknown, -HOUR * 1000, job_id)
-    await comes_now(concert)
+    await make_due(concert, "default")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +45,7 @@ async def test_job_that_fits_no_task_here_runs_where_it_does(
     job = await new.enqueue(*args, **kwargs)
     await any_concert.run_worker("default", burst=True)
     assert await job.status() is JobStatus.DELAYED
-    await comes_now(any_concert)
+    await make_due(any_concert, "default")
     await elsewhere.run_worker("default", burst=True)
     assert (ran, await job.status()) == ([1], JobStatus.SUCCEEDED)
 
@@ -64,7 +59,7 @@ async def test_worker_gives_back_and_another_gets_it_soon(any_concert: Coordinat
     jobs = [await new.enqueue() for _ in range(4)]
 
     async def all_done() -> bool:
-        await comes_now(any_concert)
+        await make_due(any_concert, "default")
         return not (await ledger_of(any_concert)).bodies
 
     async with (

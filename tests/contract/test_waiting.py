@@ -25,9 +25,9 @@ from inconcert import (
 )
 from inconcert.tasks.worker_lease import JobWorkerLease
 from tests.contract.test_durable import kept, wake
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import status
 from tests.support.raw import raw
 
 NOW = Retry(after=0)  # another attempt, at once

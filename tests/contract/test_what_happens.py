@@ -32,8 +32,8 @@ from inconcert.tasks.kept_step import STEP
 from tests.conftest import nothing_is_left
 from tests.contract.test_durable import kept
 from tests.contract.test_streams import followed
-from tests.contract.test_undo import let_expire
 from tests.support.clusters import RealCluster
+from tests.support.jobs import let_expire
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.world import world

@@ -23,8 +23,10 @@ from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivat
 from inconcert.tasks import served_queues as served_module
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
-from tests.contract.test_tasks import all_done, asleep, in_background, ledger_of, make_due, until
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import asleep, make_due
+from tests.support.ledger import all_done, ledger_of, until
 from tests.support.raw import client_of, raw
 
 ACK = load("claims/ack").sha.encode()

@@ -7,8 +7,9 @@ from typing import Any
 
 from inconcert import Coordinator, WorkerStatus
 from inconcert.tasks.workers import describe
-from tests.contract.test_tasks import in_background, ledger_of
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.ledger import ledger_of
 from tests.support.raw import raw
 from tests.support.short_lease import with_lease
 

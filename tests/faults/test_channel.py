@@ -5,8 +5,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -36,6 +35,7 @@ from inconcert._redis.call import Call
 from inconcert._redis.driver import get_connection
 from inconcert._redis.scripts import Script
 from inconcert._redis.wire import _TransportWire
+from tests.support.background import again_and_again
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of, wake_ups_of
@@ -60,23 +60,6 @@ def session_of(concert: Coordinator) -> Session:
 async def echo(session: Session, text: str) -> None:
     """Send something of one's own, and see that the answer is to that."""
     assert await session.run(ECHO(key=KEY, text=text)) == text.encode()
-
-
-@asynccontextmanager
-async def again_and_again(disturb: Callable[[], Awaitable[object]], *, every: float) -> AsyncGenerator[list[int]]:
-    """Disturb all the while; the list has one item, how often."""
-    times = [0]
-
-    async def run() -> None:
-        while True:
-            await disturb()
-            times[0] += 1
-            await anyio.sleep(every)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(run)
-        yield times
-        group.cancel_scope.cancel()
 
 
 # Replies and callers.

@@ -33,7 +33,7 @@ from inconcert.cli.tables import table_of
 from inconcert.cli.worker import of_one
 from tests.support.eventually import eventually
 from tests.support.forks import Fork
-from tests.support.ledger import Ledger, read_ledger
+from tests.support.ledger import ledger_of
 from tests.support.lines import in_line
 from tests.support.processes import Child, is_alive, spawn
 from tests.support.raw import raw
@@ -73,11 +73,6 @@ def start(concert: Coordinator, *args: str, folder: Path = ROOT, how: str = "run
     """Run `inconcert` with these arguments."""
     assert concert.url is not None
     return spawn(f"{HERE}:{how}", concert.url, concert._ref.keys.namespace, str(folder), *args, fresh=fresh)
-
-
-async def ledger_of(concert: Coordinator) -> Ledger:
-    """Where the jobs are."""
-    return await read_ledger(raw(concert), concert._ref.keys.namespace)
 
 
 async def attempts(concert: Coordinator, count: int) -> dict[str, int]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Task
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 

@@ -14,8 +14,9 @@ from inconcert import Consumer, Coordinator, Job, JobFailed, JobNotFound, JobSta
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.store import JobKeys
 from tests.contract.test_partitions import in_partition
-from tests.faults.test_tasks_faults import LEASE, forget_all, ledger_of
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.jobs import LEASE, forget_all
+from tests.support.ledger import ledger_of
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw

@@ -11,10 +11,10 @@ import pytest
 
 from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, OutcomeUnknown, Retry, current_job, durable
 from inconcert.tasks.job_state import JobState
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.jobs import status
 from tests.support.killed import LOG, kill_after
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy

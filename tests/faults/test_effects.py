@@ -12,11 +12,11 @@ import pytest
 from inconcert import Coordinator, JobStatus, current_job, durable
 from inconcert import durable as durable_module
 from inconcert._redis import channel as channel_module
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
 from tests.faults.test_channel import session_of
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of
+from tests.support.jobs import status
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer

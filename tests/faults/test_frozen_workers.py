@@ -14,10 +14,10 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobFailed, JobStatus, Restarted, StreamItem, current_job, durable
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
 from tests.faults.test_streams_faults import check
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import status
 from tests.support.processes import spawn, tell
 from tests.support.raw import raw
 from tests.support.servers import RealServer

@@ -19,10 +19,11 @@ from inconcert._claims.ends import Ack
 from inconcert._redis.call import Call
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.worker_lease import JobWorkerLease
-from tests.contract.test_tasks import all_done, in_background
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.everything import Everything
+from tests.support.ledger import all_done
 from tests.support.raw import raw
 from tests.support.sentinels import SentinelSet
 from tests.support.servers import RealServer

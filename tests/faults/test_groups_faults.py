@@ -8,7 +8,7 @@ import pytest
 
 from inconcert import Coordinator, Draft, Group, JobStatus, WrongState, current_job
 from inconcert.tasks import group as group_module
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, JobStatus, Task, current_job
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy

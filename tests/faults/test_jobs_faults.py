@@ -12,18 +12,11 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Draft, JobCancelled, JobFailed, JobStatus, Progress, Unavailable, current_job
-from tests.faults.test_tasks_faults import (
-    LEASE,
-    forget_all,
-    in_background,
-    keys_of,
-    lapse,
-    ledger_of,
-    until,
-    watch,
-)
+from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.jobs import LEASE, forget_all, keys_of, lapse, watch
+from tests.support.ledger import ledger_of, until
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -388,7 +381,7 @@ async def test_reply_lost_at_each_step_changes_nothing(proxy: Proxy, namespace: 
                     assert await first.status() is JobStatus.RUNNING
                     await claimed.progress(0.5)
                     assert await first.progress() == Progress(0.5)
-                    async with in_background(first.result()) as result:
+                    async with in_background(bad.tasks.job(first.id).result()) as result:
                         await watched(concert)
                         claimed.result = 7
                         await claimed.ack()

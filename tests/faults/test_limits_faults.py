@@ -20,7 +20,7 @@ import pytest
 from inconcert import Coordinator, Limit, Rate, Retry, Task, current_job
 from tests.contract.test_limits import places
 from tests.contract.test_rates import A_MOMENT, begun_at, excess
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.forked import Forked
 from tests.support.histories import Attempt, Life, Violation, starved, too_many_holders

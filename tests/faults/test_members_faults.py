@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from inconcert import Coordinator, LeaseLost, OutcomeUnknown, Unavailable
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.forked import Forked
 from tests.support.processes import Child, spawn, tell

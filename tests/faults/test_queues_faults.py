@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import anyio
@@ -14,6 +14,7 @@ from inconcert import Coordinator, Delivery, NotConnected, NotHeld, QueueCounts,
 from inconcert._redis.call import Call
 from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
+from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.inner import bells_of, channel_of
@@ -50,19 +51,6 @@ async def until_in_line(concert: Coordinator, number: int) -> None:
         return count == number
 
     await eventually(so_many)
-
-
-@asynccontextmanager
-async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerator[asyncio.Task[Any]]":
-    """Run it, and cancel it in the end."""
-    task = asyncio.create_task(coroutine)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.result()
 
 
 async def lapse(concert: Coordinator) -> None:

@@ -16,9 +16,10 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, StepChanged, current_job, durable
-from tests.contract.test_tasks import in_background, ledger_of
-from tests.contract.test_unknown_tasks import comes_now
+from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import make_due
+from tests.support.ledger import ledger_of
 from tests.support.processes import Leashed
 from tests.support.servers import RealServer
 
@@ -34,7 +35,7 @@ async def in_turn(*workers: Coordinator, queues: tuple[str, ...] = ("default",))
         for worker in workers:
             await worker.run_worker(*queues, burst=True)
             for queue in queues:
-                await comes_now(worker, queue)
+                await make_due(worker, queue)
         if not (await ledger_of(workers[0])).bodies:
             return
     ledger = await ledger_of(workers[0])
@@ -217,7 +218,7 @@ async def begun(old: Coordinator, body: Callable[[], Awaitable[str]]) -> Job[str
     job = await order.enqueue()
     await old.run_worker("default", burst=True)
     assert failed.is_set()
-    await comes_now(old)
+    await make_due(old, "default")
     return job
 
 

@@ -3,8 +3,6 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, cast
 
@@ -16,6 +14,7 @@ from inconcert.tasks import scheduler as scheduler_module
 from inconcert.tasks.claimed_job import current_job
 from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.store import JobKeys
+from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger, read_ledger_now
@@ -27,19 +26,6 @@ from tests.support.short_lease import with_lease
 
 HERE = "tests.faults.test_schedules_faults"
 LEASE = 1.0  # seconds of a heartbeat, here
-
-
-@asynccontextmanager
-async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerator[asyncio.Task[object]]":
-    """Run it, and cancel it in the end."""
-    task = asyncio.create_task(coroutine)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.result()
 
 
 def add_schedule(concert: Coordinator) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, StreamItem, current_job, durable
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease

@@ -12,7 +12,7 @@ from inconcert import Coordinator, Gap, NotClaimed, Restarted, StreamItem
 from inconcert.tasks import stream_writer
 from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.stream_writer import write_stream
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell

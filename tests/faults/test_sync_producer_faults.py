@@ -14,7 +14,7 @@ import pytest
 
 from inconcert import Coordinator, InconcertError, JobStatus, OutcomeUnknown, SyncProducer, Unavailable, WrongState
 from inconcert._redis.blocking_wire import BlockingWire
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
 from tests.support.raw import raw

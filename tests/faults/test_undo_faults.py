@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobCancelled, JobFailed, JobStatus, durable
-from tests.contract.test_jobs import status
+from tests.support.jobs import status
 from tests.support.killed import LOG, kill_after
 from tests.support.processes import spawn
 from tests.support.raw import raw

@@ -8,8 +8,8 @@ import pytest
 from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, current_job, durable
 from inconcert.errors import InconcertError
 from inconcert.testing.simulation import World, simulate
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
+from tests.support.jobs import status
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer

@@ -26,7 +26,7 @@ from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
 from tests.support.cancelling import MOMENTS, cancel_at
 from tests.support.eventually import eventually
-from tests.support.ledger import Ledger, read_ledger
+from tests.support.ledger import ledger_of
 from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -57,11 +57,6 @@ def life_of(consumer: Consumer) -> WorkerLease[JobState]:
     assert consumer._opened is not None
     assert consumer._opened._partitions[0].worker is not None
     return consumer._opened._partitions[0].worker
-
-
-async def ledger_of(concert: Coordinator) -> Ledger:
-    """Where the jobs are."""
-    return await read_ledger(raw(concert), concert._ref.keys.namespace)
 
 
 # In another process, so that this one can watch.

@@ -27,7 +27,7 @@ from inconcert.dashboard.actions import ACTIONS
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Part
 from inconcert.testing.keys import client_of
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.http import events, served
 from tests.support.processes import Leashed

@@ -48,7 +48,7 @@ from inconcert.integrations.fastapi import (
     run_worker,
     while_connected,
 )
-from tests.contract.test_tasks import in_background
+from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.exchanges import InProcess, opened
 from tests.support.http import events, served

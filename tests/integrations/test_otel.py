@@ -7,10 +7,10 @@ import pytest
 
 from inconcert import Coordinator, JobStatus, SyncProducer, WorkerHealth, durable
 from tests.contract.test_durable import wake
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
 from tests.faults.test_permits_faults import commands_processed
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
+from tests.support.jobs import status
 from tests.support.lines import in_line
 from tests.support.raw import raw
 from tests.support.servers import RealServer

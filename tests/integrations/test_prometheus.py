@@ -19,11 +19,11 @@ from inconcert import Coordinator, Job, JobStatus, LeaseLost, Limit, durable
 from inconcert.coordinator import session_ref_of
 from inconcert.members.place import Place
 from tests.contract.test_durable import wake
-from tests.contract.test_jobs import status
-from tests.contract.test_tasks import in_background
 from tests.faults.test_cli import SERVICE, start
+from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.jobs import status
 from tests.support.pages import DOCS
 from tests.support.raw import raw
 from tests.support.schedules import keys_of, look_at_all

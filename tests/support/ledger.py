@@ -2,12 +2,17 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio import RedisCluster
 
-__all__ = ["Ledger", "read_ledger", "read_ledger_now"]
+from inconcert import Coordinator
+from tests.support.eventually import eventually
+from tests.support.raw import raw
+
+__all__ = ["Ledger", "all_done", "ledger_of", "read_ledger", "read_ledger_now", "until"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,30 @@ async def read_ledger(client: Any, namespace: str) -> Ledger:
 def read_ledger_now(client: Any, namespace: str) -> Ledger:
     """Ask where all jobs are, with a plain `redis` client."""
     return _ledger(client.eval(_READ, 0, f"{{{namespace}:tasks:"))
+
+
+async def ledger_of(concert: Coordinator) -> Ledger:
+    """Where the jobs are, each in one place."""
+    ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
+    assert ledger.places() == Counter(ledger.bodies)
+    return ledger
+
+
+async def until(concert: Coordinator, fact: Callable[[Ledger], object], *, timeout: float = 10.0) -> Ledger:
+    """Wait until the jobs lie so, and return how."""
+    lies: list[Ledger] = []
+
+    async def found() -> bool:
+        lies[:] = [await ledger_of(concert)]
+        return bool(fact(lies[0]))
+
+    await eventually(found, timeout=timeout)
+    return lies[0]
+
+
+async def all_done(concert: Coordinator) -> None:
+    """Wait until no job is left."""
+    await until(concert, lambda ledger: not ledger.bodies)
 
 
 def _ledger(rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
