@@ -20,6 +20,7 @@ from inconcert import (
     JobStatus,
     current_job,
 )
+from inconcert._redis.call import Call
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import make_due
@@ -359,6 +360,39 @@ async def test_dependants_are_replayed_with_their_parent(any_concert: Coordinato
         assert set(replayed) - {both.id} == {child.id, grandchild.id}
     with pytest.raises(JobNotFound):
         await any_concert.tasks.replay(parent.id, dependants=True)
+
+
+async def test_long_chain_is_replayed_in_few_round_trips(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred jobs in three, however they depend on each other."""
+    parent = await any_concert.enqueue("luck", queue="q", max_attempts=1)
+    chain = [parent]
+    for _ in range(120):  # each after the two before it
+        chain.append(await total(any_concert, *chain[-2:]))
+    async with any_concert.consume("q") as jobs:
+        await (await anext(jobs)).bury(ValueError("no luck"))
+        with pytest.raises(JobFailed):
+            await chain[-1].result(timeout=20)
+        channel = any_concert._ref.session.channel
+        submit, calls, trips = channel.submit, list[Call](), 0
+
+        def counted(call: Call) -> None:
+            nonlocal trips
+            trips += all(each.done() for each in calls)
+            calls.append(call)
+            submit(call)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(channel, "submit", counted)
+            replayed = await any_concert.tasks.replay(parent.id, dependants=True)
+        assert replayed == [job.id for job in chain[1:]]
+        assert trips < 20
+        assert len(calls) < 3 * len(chain)
+        assert (await any_concert.tasks.stats()).queues["q"].waiting == len(replayed)
+        assert await parent.cancel()
+        with pytest.raises(JobFailed):
+            await chain[-1].result(timeout=20)
 
 
 async def test_dependants_of_a_job_that_succeeds_meanwhile_run_at_once(any_concert: Coordinator) -> None:

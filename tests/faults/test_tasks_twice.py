@@ -1105,10 +1105,10 @@ async def test_second_replay_of_a_dependant_changes_nothing(scene: Scene) -> Non
     await follow(scene, "orphan", "held", "dead")
     await follow(scene, "child", "held")
     for _ in range(2):
-        named = {"id": "held", "after": "", "limit": 10}
-        assert await scene.run("tasks/children", **named) == [b"child", b"orphan"]
-        assert await scene.run("tasks/children", **named | {"after": "child"}) == [b"orphan"]
-        assert await scene.run("tasks/children", **named | {"limit": 1}) == [b"child"]
+        named = {"ids": ["held"], "after": "", "limit": 10, "is_deep": 0}
+        assert await scene.run("tasks/children", **named) == [b"held", b"child", b"held", b"orphan"]
+        assert await scene.run("tasks/children", **named | {"after": "child"}) == [b"held", b"orphan"]
+        assert await scene.run("tasks/children", **named | {"limit": 1}) == [b"held", b"child"]
 
     async def wait_again(request: str, *after: str, job: str = "orphan") -> Any:
         terms = {"request": request, "queue_name": "q", "delay_ms": 0, "name": "", "suffix": "", "even_if": ""}

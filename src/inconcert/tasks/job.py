@@ -310,8 +310,8 @@ class Job(Generic[R_co]):
         Cost: 1 round trip.
         """
         most = whole("limit", limit, most=1_000)
-        found = await self._ref.session.run(CHILDREN(self._keys, id=self.id, after="", limit=most))
-        return [child.decode() for child in found]
+        pairs = await self._ref.session.run(CHILDREN(self._keys, after="", limit=most, is_deep=0, ids=[self.id]))
+        return [child.decode() for child in pairs[1::2]]
 
     # Private.
 
