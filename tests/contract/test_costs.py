@@ -63,13 +63,14 @@ class Meter:
         self._redis = raw(concert)
         self.bytecodes = self.sent = 0
         commands: Any = channel_of(concert._ref.session)._link._wire
-        write: Callable[[Any, bytes], None] = type(commands).write
+        kind: Any = type(commands)
+        write: Callable[[object, bytes], None] = kind.write
 
         def write_and_count(wire: object, data: bytes) -> None:
             self.sent += len(data) * (wire is commands)
             write(wire, data)
 
-        monkeypatch.setattr(type(commands), "write", write_and_count)
+        monkeypatch.setattr(kind, "write", write_and_count)
 
     async def cost_of(
         self, work: Callable[[], Awaitable[object]], before: Callable[[], Awaitable[object]] | None = None
