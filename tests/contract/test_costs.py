@@ -62,8 +62,8 @@ class Meter:
     def __init__(self, concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
         self._redis = raw(concert)
         self.bytecodes = self.sent = 0
-        commands: Any = channel_of(concert._ref.session)._link._wire
-        kind: Any = type(commands)
+        commands = channel_of(concert._ref.session)._link._wire
+        kind: type[Any] = type(commands)
         write: Callable[[object, bytes], None] = kind.write
 
         def write_and_count(wire: object, data: bytes) -> None:
