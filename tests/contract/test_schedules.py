@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -10,15 +10,21 @@ import pytest
 
 from inconcert import Coordinator, InvalidName, Limit
 from inconcert._redis import background
+from inconcert._redis.call import Call
+from inconcert._redis.scripts import Command
+from inconcert.tasks import schedule_follower
 from inconcert.tasks.claimed_job import current_job
 from inconcert.tasks.schedule import Missed
-from inconcert.tasks.scheduler import Scheduler
-from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
+from inconcert.tasks.store import ADVANCE, DECLARE, DUE, JobKeys
+from inconcert.tasks.stored_schedule import StoredSchedule
 from tests.contract.test_limits import Running
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
+from tests.support.schedules import following, look_at_all
+
+HOUR = 3600  # seconds
 
 
 @pytest.fixture
@@ -31,21 +37,17 @@ async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
             await asyncio.wait([task])
 
 
-def scheduling(concert: Coordinator) -> Scheduler:
-    """What a worker runs beside its jobs."""
-    return Scheduler(concert._ref, concert._jobs, concert._registry.schedules)
-
-
 async def jobs_of(concert: Coordinator) -> list[str]:
     """The ids of all jobs."""
     return (await read_ledger(raw(concert), concert._ref.keys.namespace)).bodies
 
 
 async def is_followed(concert: Coordinator) -> bool:
-    """Whether a scheduler has looked at the schedule."""
-    return (
-        await raw(concert).zscore(JobKeys(concert._ref.keys).declared, str(concert._registry.schedules[0])) is not None
-    )
+    """Whether a worker has looked at the schedule, and moved it to its next instant."""
+    [schedule], keys = concert._registry.schedules, JobKeys(concert._ref.keys)
+    now_ms = int(await now_of(concert) * 1000)
+    at_ms = await raw(concert).zscore(keys.looks_in_code, str(schedule))
+    return bool(at_ms == next(schedule.timetable.after(now_ms)))
 
 
 async def set_since(concert: Coordinator, seconds: float) -> None:
@@ -109,7 +111,7 @@ async def test_cron_expression_enqueues(any_concert: Coordinator) -> None:
     @any_concert.task(queue="reports", name="report")
     async def report() -> None: ...
 
-    async with scheduling(any_concert):
+    async with following(any_concert):
         await eventually(lambda: jobs_of(any_concert))
     [job_id] = (await read_ledger(raw(any_concert), any_concert._ref.keys.namespace)).ready["reports"]
     assert job_id.startswith("report@20")
@@ -121,7 +123,7 @@ async def test_task_may_have_several_schedules(any_concert: Coordinator) -> None
     task = any_concert.task(name="t")(lambda: seen.append(0))
     any_concert.cron(every=0.2)(task)
     any_concert.cron("* * * * * *")(task)
-    async with scheduling(any_concert):
+    async with following(any_concert):
         await eventually(lambda: jobs_of_length(any_concert, 6))
     found = await jobs_of(any_concert)
     assert len(set(found)) == len(found)
@@ -137,6 +139,7 @@ async def test_schedule_goes_on_after_the_key_of_its_task_failed(
 ) -> None:
     """The failure is logged, and later instants have their jobs."""
     monkeypatch.setattr(background, "_failures", {})  # of this process; another test may have failed alike just now
+    monkeypatch.setattr(schedule_follower, "_HOLD_MS", 200)
     fails = False
 
     def key() -> str:
@@ -149,7 +152,7 @@ async def test_schedule_goes_on_after_the_key_of_its_task_failed(
     async def tick() -> None: ...
 
     del tick
-    async with scheduling(any_concert):
+    async with following(any_concert):
         await eventually(lambda: jobs_of(any_concert))
         fails = True
         await eventually(lambda: "no tenant" in caplog.text)
@@ -165,7 +168,7 @@ async def test_schedule_goes_on_after_the_key_of_its_task_failed(
 async def test_new_schedule_begins_with_the_next_instant(any_concert: Coordinator) -> None:
     """What was before it was there is not missed."""
     add_schedule(any_concert, [], every=86_400)
-    async with scheduling(any_concert):
+    async with following(any_concert):
         await eventually(lambda: is_followed(any_concert))
     assert await jobs_of(any_concert) == []
 
@@ -179,7 +182,7 @@ async def test_instants_without_a_worker_are_made_up_for_as_told(
     period = (now - 300) / 60
     add_schedule(any_concert, [], every=period, missed=missed)
     await set_since(any_concert, 1)
-    async with scheduling(any_concert):
+    async with following(any_concert):
         if count:
             await eventually(lambda: jobs_of_length(any_concert, count))
         else:
@@ -192,7 +195,7 @@ async def test_instant_that_is_only_just_past_is_not_skipped(any_concert: Coordi
     now = await now_of(any_concert)
     add_schedule(any_concert, [], every=(now - 20) / 60, missed="skip")
     await set_since(any_concert, 1)
-    async with scheduling(any_concert):
+    async with following(any_concert):
         await eventually(lambda: jobs_of(any_concert))
 
 
@@ -206,10 +209,12 @@ async def test_schedule_is_forgotten_when_nobody_follows_it_for_a_month(any_conc
         await client.hset(keys.definitions, name, "{}")
         await client.sadd(keys.paused_schedules, name)
         await client.zadd(keys.declared, {name: now_ms - days * day_ms})
-    async with scheduling(any_concert):
+        await client.zadd(keys.looks_in_code, {name: 0})
+    async with following(any_concert):
         await eventually(lambda: is_followed(any_concert))
     kept = {b"b of task 't'", b"every 3600 s of task 't'"}
     assert set(await client.hkeys(keys.schedules)) == set(await client.hkeys(keys.definitions)) == kept
+    assert set(await client.zrange(keys.looks_in_code, 0, -1)) == set(await client.zrange(keys.declared, 0, -1)) == kept
     assert set(await client.smembers(keys.paused_schedules)) == {b"b of task 't'"}
 
 
@@ -220,7 +225,7 @@ async def test_schedule_in_code_is_listed_paused_resumed_and_triggered(
     seen: list[float] = []
     add_schedule(any_concert, seen, every=0.1)
     schedules, id_ = elsewhere.schedules, "every 0.1 s of task 't'"
-    async with scheduling(any_concert):
+    async with following(any_concert):
         await eventually(lambda: jobs_of_length(any_concert, 2))
         assert await schedules.pause(id_)
         await any_concert.ping()  # what was under way has arrived
@@ -230,7 +235,8 @@ async def test_schedule_in_code_is_listed_paused_resumed_and_triggered(
         assert (status.is_in_code, status.is_paused, status.next_at, status.problem) == (True, True, None, None)
         job = await schedules.trigger(id_)
         paused_ms = await now_of(any_concert) * 1000
-        await eventually(lambda: is_followed_since(any_concert, paused_ms + 300))
+        await eventually(lambda: has_come(any_concert, paused_ms + 300))
+        await look_at_all(any_concert)  # as a worker that begins meanwhile
         assert sorted(await jobs_of(any_concert)) == sorted([*before, job.id])
         assert await schedules.resume(id_)
         await eventually(lambda: jobs_of_length(any_concert, len(before) + 3))
@@ -246,10 +252,9 @@ async def test_schedule_in_code_is_listed_paused_resumed_and_triggered(
         await schedules.put(id_, any_concert.task(name="other")(lambda: None).call(), every=1)
 
 
-async def is_followed_since(concert: Coordinator, ms: float) -> bool:
-    """Whether a scheduler has looked at the paused schedule after this moment of the server's clock."""
-    state = await raw(concert).hget(JobKeys(concert._ref.keys).schedules, str(concert._registry.schedules[0]))
-    return int(state.split()[0]) > ms
+async def has_come(concert: Coordinator, ms: float) -> bool:
+    """Whether it is this moment by the server's clock."""
+    return await now_of(concert) * 1000 > ms
 
 
 async def test_triggered_job_counts_in_the_limits_of_its_task(any_concert: Coordinator) -> None:
@@ -285,77 +290,219 @@ async def test_clock_of_the_client_does_not_matter(concert: Coordinator, monkeyp
     assert all(now < instant < now + 20 for instant in seen)
 
 
-Tick = Callable[..., Coroutine[Any, Any, Any]]
-
-
-@pytest.fixture
-def tick(any_concert: Coordinator) -> Tick:
-    """The script."""
-    keys = JobKeys(any_concert._ref.keys)
-
-    async def run(*instants: str | int, void_ms: str | int = "") -> Any:
-        command = ENQUEUE_DUE(
-            keys,
-            keys.queue("q"),
-            schedule="s",
-            rule="rule",
-            definition="{}",
-            results=keys.results(str(job_id) for job_id in instants[1::3]),
-            ttl_ms=60_000,
-            void_ms=void_ms,
-            name="q",
-            instants=instants,
-        )
-        return await any_concert._ref.session.run(command)
-
-    return run
-
-
-async def test_tick_run_twice_adds_once(any_concert: Coordinator, tick: Tick) -> None:
-    """Also when the job is done already."""
-    now_ms, last_ms, added = await tick()
-    assert (last_ms, added) == (now_ms, 0)
-    instant = last_ms + 1
-    await asyncio.sleep(0.002)
-    assert (await tick(instant, "id", "{}"))[1:] == [instant, 1]
-    assert (await tick(instant, "id", "{}"))[1:] == [instant, 0]
-    await raw(any_concert).delete(JobKeys(any_concert._ref.keys).bodies)
-    assert (await tick(instant, "id", "{}"))[1:] == [instant, 0]
-
-
-async def test_tick_adds_no_job_whose_result_is_kept(any_concert: Coordinator, tick: Tick) -> None:
+async def test_job_of_an_instant_is_not_added_while_its_result_is_kept(any_concert: Coordinator) -> None:
     """Another schedule of the task had the same instant, and the job is done."""
-    await raw(any_concert).set(JobKeys(any_concert._ref.keys).result("a"), "succeeded 1", px=60_000)
-    assert (await tick(1000, "a", "{}", 2000, "b", "{}"))[1:] == [2000, 1]
-    assert await jobs_of(any_concert) == ["b"]
+    add_schedule(any_concert, [], every=HOUR)
+    instant = datetime.fromtimestamp(await now_of(any_concert) // HOUR * HOUR, UTC).isoformat().replace("+00:00", "Z")
+    await raw(any_concert).set(JobKeys(any_concert._ref.keys).result(f"t@{instant}"), "succeeded 1", px=60_000)
+    await set_since(any_concert, await now_of(any_concert) - 3 * HOUR)
+    await look_at_all(any_concert)
+    found = await jobs_of(any_concert)
+    assert len(found) == 2
+    assert max(found) < f"t@{instant}"
 
 
-async def test_tick_adds_nothing_before_its_time(any_concert: Coordinator, tick: Tick) -> None:
-    """A worker whose clock runs fast is told how late it is."""
-    now_ms, *_ = await tick()
-    again_ms, last_ms, added = await tick(now_ms + 60_000, "id", "{}")
-    assert again_ms >= now_ms
-    assert (last_ms, added) == (now_ms, 0)
+async def test_worker_follows_no_schedule_that_is_not_in_its_code(
+    any_concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """So one that was removed from the code ends with the last worker that has it."""
+    add_schedule(any_concert, [], every=HOUR)
+    await any_concert._ref.session.run(declaration(any_concert))
+    await set_since(any_concert, await now_of(any_concert) - 3 * HOUR)
+    assert await look_at_all(elsewhere) == 60.0
+    assert await jobs_of(any_concert) == []
+    assert [status.is_in_code for status in await elsewhere.schedules.list()] == [True]
+    await look_at_all(any_concert)
+    assert len(await jobs_of(any_concert)) == 3
+
+
+def declaration(concert: Coordinator) -> Command:
+    """The script by which a worker declares its schedule."""
+    stored = StoredSchedule.of(concert._registry.schedules[0])
+    entry = (stored.id, stored.rule, stored.stored(concert._ref.session.key_ring))
+    return DECLARE(JobKeys(concert._ref.keys), ttl_ms=60_000, entries=entry)
+
+
+async def test_job_is_made_by_the_code_of_the_worker_that_looks(
+    any_concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """Also if another release has declared the same schedule since; the list has what was declared last."""
+    any_concert.cron(every=HOUR)(any_concert.task(name="t", queue="old")(lambda: None))
+    elsewhere.cron(every=HOUR)(elsewhere.task(name="t", queue="new")(lambda: None))
+    [old] = following(any_concert).partitions()
+    await old.look()
+    await look_at_all(elsewhere)
+    await set_since(any_concert, await now_of(any_concert) - HOUR)
+    await raw(any_concert).zadd(JobKeys(any_concert._ref.keys).looks_in_code, {f"every {HOUR} s of task 't'": 0})
+    await old.look()
+    assert list((await read_ledger(raw(any_concert), any_concert._ref.keys.namespace)).ready) == ["old"]
+    assert [status.queue for status in await any_concert.schedules.list()] == ["new"]
+
+
+async def test_scripts_of_a_worker_do_not_grow_with_its_schedules(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nothing is due, one for all of them in a minute."""
+    for number in range(1_100):
+        any_concert.cron(every=86_400 * 365)(any_concert.task(name=f"t{number}")(lambda: None))
+    [follower] = following(any_concert).partitions()
+    while await follower.look() < 60:
+        pass
+    sent: list[str] = []
+    channel = any_concert._ref.session.channel
+    submit = channel.submit
+
+    def count(call: Call) -> None:
+        sent.append(call.command.script.name)
+        submit(call)
+
+    monkeypatch.setattr(channel, "submit", count)
+    assert await follower.look() == 60
+    assert sent == ["schedules/due"] * 2  # one for each thousand
+
+
+async def test_schedule_that_the_server_has_lost_goes_on_with_its_next_instant(any_concert: Coordinator) -> None:
+    """The worker declares it anew when it looks next."""
+    add_schedule(any_concert, [], every=86_400 * 365)
+    [follower] = following(any_concert).partitions()
+    assert await follower.look() == 60
+    keys = JobKeys(any_concert._ref.keys)
+    await raw(any_concert).delete(keys.schedules, keys.definitions, keys.declared, keys.looks_in_code, keys.looked)
+    assert [await follower.look() for _ in range(2)] == [0, 60]
+    assert await is_followed(any_concert)
     assert await jobs_of(any_concert) == []
 
 
-async def test_tick_adds_the_instants_after_the_last(any_concert: Coordinator, tick: Tick) -> None:
-    """In their order; a schedule that the server forgot goes on with what it is given."""
-    assert (await tick(1000, "a", "{}", 2000, "b", "{}"))[1:] == [2000, 2]
-    assert (await tick(1000, "a", "{}", 2000, "b", "{}", 3000, "c", "{}"))[1:] == [3000, 1]
-    ledger = await read_ledger(raw(any_concert), any_concert._ref.keys.namespace)
-    assert ledger.ready == {"q": ["a", "b", "c"]}
+async def test_instant_of_a_worker_that_died_with_it_is_enqueued_by_the_next(
+    any_concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """One that begins has it at once; what the other was about to do changes nothing."""
+    for concert in (any_concert, elsewhere):
+        add_schedule(concert, [], every=HOUR, missed="once")
+    keys, session, id_ = JobKeys(any_concert._ref.keys), any_concert._ref.session, f"every {HOUR} s of task 't'"
+    await session.run(declaration(any_concert))
+    since_ms = int(await now_of(any_concert) - HOUR) * 1000
+    await set_since(any_concert, since_ms / 1000)
+    _, _, held_ms, taken, _ = await session.run(DUE(keys, hold_ms=120_000, ttl_ms=60_000, ids=[id_]))
+    assert [found[0] for found in taken] == [id_.encode()]
+    [dying] = following(any_concert).partitions()
+    dying._undeclared.clear()
+    assert await dying.look() == 60
+    assert await jobs_of(any_concert) == []
+    await look_at_all(elsewhere)
+    [job_id] = await jobs_of(any_concert)
+    late = ADVANCE(
+        keys,
+        keys.queue("default"),
+        is_in_code=1,
+        results=[keys.result("late")],
+        name="default",
+        schedule=id_,
+        held_ms=held_ms,
+        since_ms=since_ms,
+        until_ms=since_ms + 1,
+        next_ms="",
+        instants=(since_ms + 1, "late", "{}"),
+    )
+    assert await session.run(late) == -1
+    assert await jobs_of(any_concert) == [job_id]
 
 
-async def test_tick_forgets_a_last_instant_that_has_not_come(any_concert: Coordinator, tick: Tick) -> None:
-    """The one that was seen, and no other: another worker may have gone on from now already."""
-    now_ms, *_ = await tick()
-    ahead = now_ms + 86_400_000
-    await raw(any_concert).hset(JobKeys(any_concert._ref.keys).schedules, "s", f"{ahead} 0 rule")
-    assert (await tick(void_ms=ahead + 1))[1:] == [ahead, 0]
-    again_ms, last_ms, _ = await tick(void_ms=ahead)
-    assert last_ms == again_ms
-    assert (await tick(void_ms=ahead))[1:] == [last_ms, 0]
+async def test_worker_whose_schedule_was_taken_away_looks_again_at_once(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one declared it anew, and may have died right after."""
+    add_schedule(any_concert, [], every=HOUR, missed="once")
+    [follower] = following(any_concert).partitions()
+    await follower.look()
+    await set_since(any_concert, await now_of(any_concert) - HOUR)
+    session = any_concert._ref.session
+    await session.run(declaration(any_concert))
+    gather = session.gather
+
+    async def meanwhile(calls: list[Any]) -> Any:
+        await session.run(declaration(any_concert))
+        return await gather(calls)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "gather", meanwhile)
+        assert await follower.look() == 0
+    assert await jobs_of(any_concert) == []
+    await follower.look()
+    assert len(await jobs_of(any_concert)) == 1
+
+
+async def test_instant_that_has_not_come_is_not_enqueued(any_concert: Coordinator) -> None:
+    """The clock was set back between the two scripts of a worker."""
+    add_schedule(any_concert, [], every=HOUR)
+    keys, session, id_ = JobKeys(any_concert._ref.keys), any_concert._ref.session, f"every {HOUR} s of task 't'"
+    await session.run(declaration(any_concert))
+    now_ms, _, held_ms, [[_, state, _]], _ = await session.run(DUE(keys, hold_ms=60_000, ttl_ms=60_000, ids=[id_]))
+    step = ADVANCE(
+        keys,
+        keys.queue("default"),
+        is_in_code=1,
+        results=[keys.result("early")],
+        name="default",
+        schedule=id_,
+        held_ms=held_ms,
+        since_ms=int(state.split()[0]),
+        until_ms=now_ms + 60_000,
+        next_ms="",
+        instants=(now_ms + 60_000, "early", "{}"),
+    )
+    assert await session.run(step) == -1
+    assert await jobs_of(any_concert) == []
+
+
+async def test_schedule_goes_on_when_the_clock_was_set_back(any_concert: Coordinator) -> None:
+    """By more than a period: it is looked at now, though that was to be tomorrow, and goes on from now."""
+    add_schedule(any_concert, [], every=1)
+    [follower] = following(any_concert).partitions()
+    await follower.look()
+    keys, client, id_ = JobKeys(any_concert._ref.keys), raw(any_concert), "every 1 s of task 't'"
+    ahead_ms = int(await now_of(any_concert) * 1000) + 86_400_000
+    await client.hset(keys.schedules, id_, f"{ahead_ms} 0 rule")
+    await client.zadd(keys.looks_in_code, {id_: ahead_ms + 1000})
+    await client.set(keys.looked, ahead_ms, px=60_000)
+    assert await follower.look() <= 1
+    assert int((await client.hget(keys.schedules, id_)).split()[0]) <= await now_of(any_concert) * 1000
+    assert await jobs_of(any_concert) == []
+
+
+async def test_schedule_whose_job_cannot_be_made_stops_no_other(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither when it is declared, nor when it is due."""
+    monkeypatch.setattr(background, "_failures", {})
+    fails = True
+
+    def key() -> str:
+        if fails:
+            raise LookupError("no tenant")
+        return "a"
+
+    @any_concert.task(name="bad", key=key, key_limit=1)
+    async def bad() -> None: ...
+
+    fails = False
+    any_concert.cron(every=HOUR, missed="all")(bad)
+    fails = True
+    any_concert.cron(every=HOUR, missed="all")(any_concert.task(name="good")(lambda: None))
+    [follower] = following(any_concert).partitions()
+    assert await follower.look() == 1
+    assert [status.task for status in await any_concert.schedules.list()] == ["good"]
+    fails = False
+    await follower.look()
+    fails = True
+    keys, client = JobKeys(any_concert._ref.keys), raw(any_concert)
+    for schedule in any_concert._registry.schedules:
+        await client.hset(keys.schedules, str(schedule), f"{int(await now_of(any_concert) - HOUR) * 1000} 0 rule")
+        await client.zadd(keys.looks_in_code, {str(schedule): 0})
+    assert await follower.look() <= 5
+    [job_id] = await jobs_of(any_concert)
+    assert job_id.startswith("good@")
+    assert caplog.text.count("following schedule every 3600 s of task 'bad' failed, and goes on") == 1
 
 
 def test_schedule_stands_on_a_task_without_arguments(any_concert: Coordinator) -> None:

@@ -17,7 +17,7 @@ from inconcert import (
     current_job,
 )
 from inconcert.tasks.schedule import Missed
-from inconcert.tasks.schedule_follower import look
+from inconcert.tasks.schedule_follower import PartitionFollower
 from inconcert.tasks.store import ADVANCE
 from tests.support.eventually import eventually
 from tests.support.raw import raw
@@ -319,11 +319,11 @@ async def test_worker_that_stood_still_adds_nothing_after_another_took_over(
         return [-1]
 
     session.gather = stand_still  # type: ignore[method-assign,assignment]
-    await look(session, keys)
+    await PartitionFollower(session, keys).look()
     session.gather = gather  # type: ignore[method-assign]
     assert await job_ids(any_concert) == []
     await raw(any_concert).zadd(keys.looks, {"s": 0})  # its time is up
-    await look(session, keys)
+    await PartitionFollower(session, keys).look()
     assert len(await job_ids(any_concert)) == 1
     await raw(any_concert).delete(keys.bodies)
     [late] = sent
@@ -343,6 +343,7 @@ async def test_change_comes_before_what_a_worker_was_about_to_do(
     step = ADVANCE(
         keys,
         keys.queue("reports"),
+        is_in_code=0,
         results=keys.results(["id"]),
         name="reports",
         schedule="s",
@@ -370,7 +371,7 @@ async def test_change_within_a_millisecond_comes_before_what_a_worker_was_about_
     """Another one has taken it since, as changed, and holds it for as long."""
     schedules, keys, session = concert.schedules, keys_of(concert, "s"), concert._ref.session
     report = add_task(concert)
-    due = partial(command_of, "schedules/due", keys, hold_ms=5000, ttl_ms=60_000)
+    due = partial(command_of, "schedules/due", keys, hold_ms=5000, ttl_ms=60_000, ids=[])
     for _ in range(1000):
         await schedules.put("s", report.call("x"), every=60)
         await set_since(concert, "s", MINUTE)
@@ -385,6 +386,7 @@ async def test_change_within_a_millisecond_comes_before_what_a_worker_was_about_
     step = ADVANCE(
         keys,
         keys.queue("reports"),
+        is_in_code=0,
         results=keys.results(["id"]),
         name="reports",
         schedule="s",

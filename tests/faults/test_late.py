@@ -80,6 +80,7 @@ BOUNDED = {
     "quorum/take": "the lock is held by nobody on this server for one ttl",
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
     "reports/ask": "processes say once more what they hold, to an address of nobody",
+    "schedules/declare": "schedules in code are looked at once more, and remembered for 30 days from then",
     "schedules/due": "schedules that are due at that moment are looked at 5 s later",
     "sessions/guard": "it notes what this server is now",
     "sessions/layout": "a namespace whose keys were all deleted has the layout of before",
@@ -726,21 +727,6 @@ async def _items_of_a_job_that_has_ended_are_not_added(scene: Scene) -> AsyncGen
         async with await anext(jobs) as job, scene.sent("tasks/append_items"):
             await state_of(job).append_items(1, [b"1"], 60.0)
         yield
-
-
-@late("tasks/enqueue_due")
-async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerator[None, None]:
-    keys = scene.concert._jobs.partitions[0]
-    queue = keys.queue("q")
-    terms = {"schedule": "s", "rule": "r", "definition": "{}", "ttl_ms": 3_600_000, "void_ms": "", "name": "q"}
-    tick = partial(command_of, "tasks/enqueue_due", keys, queue, **terms)
-    [now_ms, *_] = await scene.session.run(tick(results=(), instants=()))
-    await raw(scene.concert).hset(keys.schedules, "s", f"{now_ms - 1000} 0 r")
-    results, instants = [keys.result("instant")], (now_ms - 500, "instant", "{}")
-    async with scene.sent("tasks/enqueue_due"):
-        assert (await scene.session.run(tick(results=results, instants=instants)))[2] == 1
-    await raw(scene.concert).delete(keys.bodies, queue.queue, queue.bell)  # it has run, and its result is not kept
-    yield
 
 
 @late("schedules/put")

@@ -180,7 +180,7 @@ async def a_schedule(concert: Coordinator, server: RealServer) -> None:
     await concert.schedules.put("s", concert.task(name="work")(anyio.lowlevel.checkpoint).call(), every=60)
     await count_schedules(concert._ref.session, concert._jobs)
     command(server.url_of(DATABASE), "SET", keys.looked, 10**15)
-    await concert._ref.session.run(DUE(keys, hold_ms=1, ttl_ms=1))
+    await concert._ref.session.run(DUE(keys, hold_ms=1, ttl_ms=1, ids=["in code"]))
 
 
 STORIES: list[Story] = [

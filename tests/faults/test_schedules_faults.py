@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from inconcert import Coordinator
-from inconcert.tasks import scheduler as scheduler_module
+from inconcert.tasks import schedule_follower
 from inconcert.tasks.claimed_job import current_job
-from inconcert.tasks.scheduler import Scheduler
+from inconcert.tasks.schedule_follower import PartitionFollower
 from inconcert.tasks.store import JobKeys
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
@@ -21,6 +21,7 @@ from tests.support.ledger import read_ledger, read_ledger_now
 from tests.support.processes import spawn
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
+from tests.support.schedules import following
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 
@@ -34,11 +35,6 @@ def add_schedule(concert: Coordinator) -> None:
     @concert.cron(every=0.1, missed="all")
     @concert.task(name="t", queue="q")
     async def run() -> None: ...
-
-
-def scheduling(concert: Coordinator) -> Scheduler:
-    """What a worker runs beside its jobs."""
-    return Scheduler(concert._ref, concert._jobs, concert._registry.schedules)
 
 
 async def ready(concert: Coordinator) -> list[str]:
@@ -155,13 +151,13 @@ async def test_scheduled_job_of_a_killed_worker_runs_elsewhere(
     assert (round((scheduled_at or 0) * 10), attempt) == (tenth_of(job_id), 2)
 
 
-async def test_reply_of_a_tick_lost_again_and_again_doubles_none(
+async def test_reply_of_a_worker_lost_again_and_again_doubles_none(
     concert: Coordinator, proxy: Proxy, namespace: str
 ) -> None:
     """Each was executed, and is sent again."""
     async with Coordinator(proxy.url, namespace=namespace) as bad:
         add_schedule(bad)
-        async with scheduling(bad):
+        async with following(bad):
             for round_ in range(4):
                 await until_ready(concert, 2 * round_ + 2)
                 proxy.cut_after_replies(0, lose_next=True)
@@ -184,7 +180,7 @@ async def test_schedules_go_on_after_a_server_restart(namespace: str) -> None:
 
         async with Coordinator(own.url, namespace=namespace) as concert:
             add_schedule(concert)
-            async with scheduling(concert):
+            async with following(concert):
                 await until_there_are(3)
                 own.restart(empty=False)
                 before = await until_there_are(12)
@@ -199,29 +195,32 @@ async def test_look_keeps_a_schedule_in_step_with_the_server(
     concert: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock is asked again on the way to an instant that is far off."""
-    monkeypatch.setattr(scheduler_module, "_RECHECK_AFTER_MS", 20)
-    looks: list[list[int]] = []
-    tick = Scheduler._tick
+    monkeypatch.setattr(schedule_follower, "_RECHECK_AFTER", 0.02)
+    looks: list[float] = []
+    look = PartitionFollower.look
 
-    async def counted(self: Scheduler, session: Any, schedule: Any, due: list[int]) -> tuple[int, int]:
-        looks.append(due)
-        return await tick(self, session, schedule, due)
+    async def counted(self: PartitionFollower) -> float:
+        looks.append(await look(self))
+        return looks[-1]
 
-    monkeypatch.setattr(Scheduler, "_tick", counted)
+    monkeypatch.setattr(PartitionFollower, "look", counted)
     concert.cron(every=86_400)(concert.task(name="t")(lambda: None))
-    async with scheduling(concert):
+    async with following(concert):
         await eventually(lambda: len(looks) > 4)
-    assert not any(looks)
+    assert max(looks) <= 0.02
+    assert await ready(concert) == []
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_cancelled_at_any_await_a_scheduler_leaves_no_half_of_a_job(concert: Coordinator, moment: Moment) -> None:
+async def test_cancelled_at_any_await_a_worker_leaves_no_half_of_a_job(
+    concert: Coordinator, moment: Moment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is enqueued is whole, and the next one goes on where it ended."""
+    monkeypatch.setattr(schedule_follower, "_HOLD_MS", 1)
     add_schedule(concert)
-    [schedule] = concert._registry.schedules
-    for number in range(1, 9):
-        follow = scheduling(concert)._follow(concert._ref.session, schedule)
-        assert await cancel_at(number, moment, follow)
+    for number in range(1, 11):
+        [follower] = following(concert).partitions()
+        assert await cancel_at(number, moment, follower.follow())
     ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
     ledger.check(put=len(ledger.bodies), done=0)
     assert are_all(ledger.ready["q"])

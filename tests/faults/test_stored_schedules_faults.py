@@ -102,7 +102,7 @@ async def test_instant_of_a_worker_that_died_between_its_two_steps_comes_later(
     await concert.schedules.put("s", CALL, every=3600)
     await set_since(concert, "s", HOUR)
     keys = keys_of(concert, "s")
-    await concert._ref.session.run(command_of("schedules/due", keys, hold_ms=50, ttl_ms=60_000))
+    await concert._ref.session.run(command_of("schedules/due", keys, hold_ms=50, ttl_ms=60_000, ids=[]))
     assert await ready(concert) == []
     async with following(concert):
         [_] = await until_ready(concert, 1)
@@ -141,9 +141,9 @@ async def test_cancelled_at_any_await_a_follower_leaves_no_half_of_a_job(
     """What is enqueued is whole, and the next one goes on where it ended."""
     monkeypatch.setattr(schedule_follower, "_HOLD_MS", 1)
     await concert.schedules.put("s", CALL, every=0.1, missed="all")
-    [keys] = concert._jobs.partitions
     for number in range(1, 9):
-        assert await cancel_at(number, moment, schedule_follower._follow(concert._ref.session, keys))
+        [follower] = following(concert).partitions()
+        assert await cancel_at(number, moment, follower.follow())
     ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
     ledger.check(put=len(ledger.bodies), done=0)
     assert are_all(ledger.ready["q"])
@@ -260,14 +260,15 @@ async def test_second_run_of_a_step_changes_nothing(concert: Coordinator) -> Non
     await concert.schedules.put("s", CALL, every=3600)
     await set_since(concert, "s", HOUR)
     session, keys = concert._ref.session, keys_of(concert, "s")
-    due = command_of("schedules/due", keys, hold_ms=5000, ttl_ms=60_000)
-    _, _, held_ms, [[id_, state, _]] = await session.run(due)
+    due = command_of("schedules/due", keys, hold_ms=5000, ttl_ms=60_000, ids=[])
+    _, _, held_ms, [[id_, state, _]], _ = await session.run(due)
     assert (id_, state.split()[0]) == (b"s", str(HOUR).encode())
     assert (await session.run(due))[3] == []
     advance = command_of(
         "schedules/advance",
         keys,
         keys.queue("q"),
+        is_in_code=0,
         results=keys.results(["id"]),
         name="q",
         schedule="s",
@@ -281,3 +282,18 @@ async def test_second_run_of_a_step_changes_nothing(concert: Coordinator) -> Non
     await raw(concert).delete(keys.bodies)
     assert await session.run(advance) == -1
     assert await raw(concert).llen(keys.queue("q").queue) == 1
+
+
+@pytest.mark.twice("schedules/declare")
+async def test_second_declaration_leaves_a_schedule_where_it_is(concert: Coordinator) -> None:
+    """It takes it from its holder, and a paused one stays paused."""
+    session, keys, client = concert._ref.session, keys_of(concert, "s"), raw(concert)
+    declare = command_of("schedules/declare", keys, ttl_ms=60_000, entries=("s", "r", "{}", "p", "r", "{}"))
+    await client.sadd(keys.paused_schedules, "p")
+    assert await session.run(declare) == 1
+    await client.hset(keys.schedules, "s", "5 4 r")
+    await client.zadd(keys.looks_in_code, {"s": 7.5})
+    assert await session.run(declare) == 1
+    assert await client.hget(keys.schedules, "s") == b"5 4 r"
+    assert await client.zrange(keys.looks_in_code, 0, -1, withscores=True) == [(b"s", 0.0)]
+    assert set(await client.zrange(keys.declared, 0, -1)) == {b"s", b"p"}

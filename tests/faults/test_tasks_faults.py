@@ -16,7 +16,7 @@ from inconcert._claims.ends import Ack
 from inconcert._claims.keys import HEARTBEAT, PROMOTE, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.store import ENQUEUE_DUE
+from inconcert.tasks.store import ADVANCE
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -315,16 +315,18 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
     keys, place = keys_of(concert), keys_of(concert).queue("q")
     parent = await concert.enqueue("t", queue="other")
     await raw(concert).hset(keys.schedules, "s", "1 0 rule")
-    tick = ENQUEUE_DUE(
+    await raw(concert).zadd(keys.looks, {"s": 5})
+    step = ADVANCE(
         keys,
         place,
-        schedule="s",
-        rule="rule",
-        definition="{}",
+        is_in_code=0,
         results=[keys.result("scheduled")],
-        ttl_ms=60_000,
-        void_ms="",
         name="q",
+        schedule="s",
+        held_ms=5,
+        since_ms=1,
+        until_ms=2,
+        next_ms="",
         instants=(2, "scheduled", "{}"),
     )
     options: list[dict[str, Any]] = [{}, {"delay": 1}, {"after": [parent]}]
@@ -335,7 +337,7 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
                 await concert.enqueue("t", queue="q", unique="one", **more)
         if key != place.delayed:
             with pytest.raises(WrongState, match="another type"):
-                await concert._ref.session.run(tick)
+                await concert._ref.session.run(step)
         await raw(concert).delete(key)
         assert await raw(concert).hkeys(keys.bodies) == [parent.id.encode()]
         assert await raw(concert).exists(keys.unique, keys.checks, keys.states, keys.parents, keys.children) == 0

@@ -1036,27 +1036,6 @@ async def test_second_sweep_looks_at_others(scene: Scene) -> None:
     assert set(await scene.client.hkeys(scene.keys.unique)) == {b"name", b"taken"}
 
 
-@pytest.mark.twice("tasks/enqueue_due")
-async def test_second_tick_adds_nothing(scene: Scene) -> None:
-    """The instant is not after the last one any more."""
-    results = [scene.keys.result("scheduled")]
-    await scene.client.hset(scene.keys.schedules, "s", "1 0 rule")
-    for added in (1, 0):
-        answer = await scene.run(
-            "tasks/enqueue_due",
-            schedule="s",
-            rule="rule",
-            definition="{}",
-            results=results,
-            ttl_ms=60_000,
-            void_ms="",
-            name="q",
-            instants=(2, "scheduled", "{}"),
-        )
-        assert answer[1:] == [2, added]
-    assert (await scene.ledger()).ready["q"][-1] == "scheduled"
-
-
 async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0, suffix: str = "") -> None:
     """Run the script that adds a job after others, thrice: the first run adds it, whatever is forgotten then."""
     keys = scene.keys

@@ -17,6 +17,8 @@ from tests.support.world import examples
 HOUR_MS = 3_600_000
 
 ids = st.sampled_from(["a", "b"])
+codes = st.sampled_from([("x of t",), ("y of t",), ("x of t", "y of t")])  # of two releases, and of one between them
+any_ids = st.sampled_from(["a", "b", "x of t", "y of t"])
 picks = st.integers(0, 20)
 
 
@@ -30,6 +32,7 @@ class Schedule:
     is_paused: bool = False
     is_due: bool = True  # nobody holds it, and it has a next instant
     holder: int | None = None  # the number of the look that took it
+    is_in_code: bool = False
 
 
 @dataclass
@@ -40,10 +43,14 @@ class Step:
     id: str
     since: int
     held: bytes
+    is_in_code: bool
 
 
 class SchedulesModel(RuleBasedStateMachine):
-    """Any number of workers, and two schedules; the instants are those after 0, and all are past."""
+    """Any number of workers of three releases, and four schedules, two of them in code.
+
+    The instants are those after 0, and all are past.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +93,27 @@ class SchedulesModel(RuleBasedStateMachine):
             self.begin_now(id_)
         found.holder, found.is_due = None, not found.is_paused
 
-    @rule(id_=ids)
+    @rule(in_code=codes)
+    def declare(self, in_code: tuple[str, ...]) -> None:
+        """By a worker that begins, twice. What is known stays where it is, and is taken from its holder."""
+        entries = [text for id_ in in_code for text in (id_, "r", "{}")]
+        for _ in range(2):
+            self.run("declare", ttl_ms=HOUR_MS, entries=entries)
+        for id_ in in_code:
+            if id_ not in self.known:
+                self.known[id_] = Schedule("r", 0, is_in_code=True)
+                self.begin_now(id_)
+            found = self.known[id_]
+            found.holder, found.is_due = None, not found.is_paused
+
+    @rule(id_=st.sampled_from(["x of t", "y of t"]))
+    def forget(self, id_: str) -> None:
+        """No worker has had it in its code for long; the next that declares anything finds that."""
+        if self.known.pop(id_, None) is not None:
+            self.client.zadd(self.keys.declared, {id_: 1})
+        self.run("declare", ttl_ms=HOUR_MS, entries=[])
+
+    @rule(id_=any_ids)
     def pause(self, id_: str) -> None:
         """It is taken from its holder."""
         found = self.known.get(id_)
@@ -95,7 +122,7 @@ class SchedulesModel(RuleBasedStateMachine):
         if found is not None:
             found.is_paused, found.is_due, found.holder = True, False, None
 
-    @rule(id_=ids)
+    @rule(id_=any_ids)
     def resume(self, id_: str) -> None:
         """It goes on from now."""
         found = self.known.get(id_)
@@ -110,16 +137,18 @@ class SchedulesModel(RuleBasedStateMachine):
         """Put again, it is another one."""
         assert self.change("delete", id_) == (self.known.pop(id_, None) is not None)
 
-    @rule()
-    def look(self) -> None:
-        """A worker takes all that are due."""
+    @rule(in_code=codes)
+    def look(self, in_code: tuple[str, ...]) -> None:
+        """A worker takes all that are due, but none in code that is not in its own."""
         self.looks += 1
-        _, _, held, taken = self.run("due", hold_ms=HOUR_MS, ttl_ms=HOUR_MS)
-        assert {id_.decode() for id_, *_ in taken} == {id_ for id_, found in self.known.items() if found.is_due}
+        _, _, held, taken, undeclared = self.run("due", hold_ms=HOUR_MS, ttl_ms=HOUR_MS, ids=in_code)
+        followed = {id_: found for id_, found in self.known.items() if id_ in in_code or not found.is_in_code}
+        assert {id_.decode() for id_, *_ in taken} == {id_ for id_, found in followed.items() if found.is_due}
+        assert [id_.decode() for id_ in undeclared] == [id_ for id_ in in_code if id_ not in self.known]
         for id_, state, _ in taken:
             found = self.known[id_.decode()]
             found.is_due, found.holder = False, self.looks
-            self.steps.append(Step(self.looks, id_.decode(), int(state.split()[0]), held))
+            self.steps.append(Step(self.looks, id_.decode(), int(state.split()[0]), held, found.is_in_code))
 
     @precondition(lambda self: self.steps)
     @rule(pick=picks, is_last=st.booleans())
@@ -129,6 +158,7 @@ class SchedulesModel(RuleBasedStateMachine):
         found, instant = self.known.get(step.id), step.since + 1
         job_id = f"{step.id}@{instant}"
         named = {
+            "is_in_code": int(step.is_in_code),
             "results": self.keys.results([job_id]),
             "name": "q",
             "schedule": step.id,
@@ -154,8 +184,10 @@ class SchedulesModel(RuleBasedStateMachine):
         assert {*map(bytes.decode, self.client.hkeys(self.keys.definitions))} == self.known.keys()
         paused = {*map(bytes.decode, self.client.smembers(self.keys.paused_schedules))}
         assert paused == {id_ for id_, each in self.known.items() if each.is_paused}
-        looked_at = {*map(bytes.decode, self.client.zrange(self.keys.looks, 0, -1))}
-        assert looked_at == {id_ for id_, each in self.known.items() if each.is_due or each.holder is not None}
+        for is_in_code, line in enumerate((self.keys.looks, self.keys.looks_in_code)):
+            looked_at = {*map(bytes.decode, self.client.zrange(line, 0, -1))}
+            there = {id_: each for id_, each in self.known.items() if each.is_in_code == bool(is_in_code)}
+            assert looked_at == {id_ for id_, each in there.items() if each.is_due or each.holder is not None}
 
     @invariant()
     def each_instant_has_one_job(self) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from inconcert import Coordinator
-from inconcert.tasks.schedule_follower import ScheduleFollower, look
+from inconcert.tasks.schedule_follower import ScheduleFollower
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.stored_schedule import id_prefix
 from tests.support.ledger import read_ledger
@@ -17,12 +17,12 @@ def keys_of(concert: Coordinator, id_: str) -> JobKeys:
 
 def following(concert: Coordinator) -> ScheduleFollower:
     """What a worker runs beside its jobs."""
-    return ScheduleFollower(concert._ref, concert._jobs)
+    return ScheduleFollower(concert._ref, concert._jobs, concert._registry.schedules)
 
 
 async def look_at_all(concert: Coordinator) -> float:
     """Look once, as a worker does; how many seconds it would sleep then."""
-    return min([await look(concert._ref.session, keys) for keys in concert._jobs.partitions])
+    return min([await partition.look() for partition in following(concert).partitions()])
 
 
 async def set_since(concert: Coordinator, id_: str, since_ms: int) -> None:

@@ -7,12 +7,15 @@ from itertools import islice, pairwise, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inconcert import Coordinator
-from inconcert.tasks.schedule import Missed, Schedule
+from inconcert import Coordinator, Limit, Rate
+from inconcert.tasks.envelope import open_envelope
+from inconcert.tasks.schedule import Missed, Schedule, due_instants
+from inconcert.tasks.stored_schedule import StoredSchedule
 from inconcert.tasks.timetable import Timetable, timetable
 
 HOUR = 3_600_000  # ms
@@ -27,15 +30,6 @@ def cron(expression: str, zone: str = "UTC") -> Timetable:
 def every(seconds: float) -> Timetable:
     """The timetable of a period."""
     return timetable(None, every=seconds, zone="UTC")
-
-
-def schedule(when: Timetable, missed: Missed = "once") -> Schedule:
-    """A schedule of a task without arguments."""
-
-    @Coordinator().task(name="t x")
-    def run() -> None: ...
-
-    return Schedule(run, when, missed)
 
 
 def ms(text: str) -> int:
@@ -209,18 +203,18 @@ def test_missed_instants_are_made_up_for_as_told() -> None:
     now = ms("2026-11-21T12:30:00Z")
     since = now - 5 * HOUR
     hours = [ms(f"2026-11-21T{hour:02}:00:00Z") for hour in (8, 9, 10, 11, 12)]
-    assert schedule(cron("0 * * * *"), "all").due(since, now) == hours
-    assert schedule(cron("0 * * * *"), "once").due(since, now) == hours[-1:]
-    assert schedule(cron("0 * * * *"), "skip").due(since, now) == []
-    assert schedule(cron("0 * * * *"), "skip").due(since, hours[-1] + 60_000) == hours[-1:]
-    assert schedule(cron("0 * * * *"), "all").due(hours[-1], now) == []
+    assert due_instants(cron("0 * * * *"), "all", since, now) == hours
+    assert due_instants(cron("0 * * * *"), "once", since, now) == hours[-1:]
+    assert due_instants(cron("0 * * * *"), "skip", since, now) == []
+    assert due_instants(cron("0 * * * *"), "skip", since, hours[-1] + 60_000) == hours[-1:]
+    assert due_instants(cron("0 * * * *"), "all", hours[-1], now) == []
 
 
 @pytest.mark.parametrize("period", [0.1, 1, 7, 60, 3600, 86400])
 def test_at_most_the_last_hundred_are_made_up_for(period: float) -> None:
     """After however long."""
     now = ms("2026-11-21T12:30:00Z")
-    found = schedule(every(period), "all").due(now - 24 * HOUR * 365, now)
+    found = due_instants(every(period), "all", now - 24 * HOUR * 365, now)
     step = int(period * 1000)
     assert found == [now // step * step - step * back for back in range(99, -1, -1)]
 
@@ -228,12 +222,37 @@ def test_at_most_the_last_hundred_are_made_up_for(period: float) -> None:
 @pytest.mark.parametrize("missed", ["skip", "once", "all"])
 def test_clock_that_was_set_back_repeats_nothing(missed: Missed) -> None:
     """Until it has come where it was."""
-    assert schedule(every(60), missed).due(10 * HOUR, 9 * HOUR) == []
+    assert due_instants(every(60), missed, 10 * HOUR, 9 * HOUR) == []
 
 
 def test_job_of_an_instant_has_the_same_id_everywhere() -> None:
     """It says which task and when, and has no space in it."""
-    job_id, draft = schedule(every(0.2)).draft(ms("2026-11-21T12:30:00Z"))
+    task = Coordinator().task(name="t x")(lambda: None)
+    schedule = StoredSchedule.of(Schedule(task, every(0.2), "once"))
+    job_id, draft = schedule.draft(ms("2026-11-21T12:30:00Z"))
     assert job_id == "t%20x@2026-11-21T12:30:00Z"
     assert b'"scheduled_at":1795264200.0' in draft.text
-    assert schedule(every(0.2)).draft(200)[0] == "t%20x@1970-01-01T00:00:00.200000Z"
+    assert schedule.draft(200)[0] == "t%20x@1970-01-01T00:00:00.200000Z"
+
+
+def test_job_of_a_schedule_in_code_has_all_options_of_its_task() -> None:
+    """It is as if the task had been called."""
+    concert = Coordinator()
+    task = concert.task(
+        name="t",
+        queue="q",
+        max_attempts=3,
+        max_crashes=2,
+        result_ttl=7,
+        expires=8,
+        time_limit=9,
+        history=10,
+        limit=Limit(2),
+        rate=Rate(1, per=2.0),
+        key=lambda: "tenant",
+        key_limit=1,
+    )(lambda: None)
+    called, stored = task.call(), StoredSchedule.of(Schedule(task, every(60), "once"))
+    draft = stored.draft_now()
+    assert open_envelope(draft.text) == msgspec.structs.replace(open_envelope(called.text), args=())
+    assert (draft.name, draft.limits, draft.options) == (called.name, called.limits, called.options)

@@ -41,7 +41,6 @@ _VERBS = {
     "tasks/add_members": "add",
     "tasks/close_group": "close",
     "tasks/enqueue_after": "enqueue",
-    "tasks/enqueue_due": "enqueue",
     "tasks/count_claimed": "stats",
     "tasks/debounce": "enqueue",
     "tasks/inspect_group": "progress",

@@ -6,9 +6,8 @@ from itertools import takewhile
 from typing import Any, Literal, get_args
 
 from inconcert.tasks.draft import Draft
-from inconcert.tasks.store import id_prefix_in_code
 from inconcert.tasks.task import Task
-from inconcert.tasks.timetable import Timetable, instant_text
+from inconcert.tasks.timetable import Timetable
 
 __all__ = ["LATE_MS", "Missed", "Schedule", "check_missed", "due_instants"]
 
@@ -36,29 +35,11 @@ class Schedule:
     def __str__(self) -> str:
         return f"{self.timetable} of task {self.task.name!r}"
 
-    @property
-    def id_prefix(self) -> str:
-        """What the ids of its jobs begin with; the instant follows."""
-        return id_prefix_in_code(self.task.name)
-
-    def due(self, since_ms: int, now_ms: int) -> list[int]:
-        """The instants after `since_ms` and up to `now_ms` for which a job is to be enqueued, in order."""
-        return due_instants(self.timetable, self.missed, since_ms, now_ms)
-
-    def next(self, now_ms: int) -> int:
-        """The next instant."""
-        return next(self.timetable.after(now_ms))
-
-    def draft(self, instant_ms: int) -> tuple[str, Draft[object]]:
-        """The job of an instant, and its id: the same in every process."""
-        job_id = f"{self.id_prefix}{instant_text(instant_ms)}"
-        return job_id, self.draft_now(scheduled_at=instant_ms / 1000)
-
-    def draft_now(self, *, scheduled_at: float | None = None) -> Draft[object]:
-        """Its job, for no instant or for this one, in seconds since 1970."""
+    def draft_now(self) -> Draft[object]:
+        """Its job, for no instant."""
         options = self.task.defaults
         limits = self.task.limits.of(self.task.name, options.queue, (), {}, expires=options.expires)
-        return Draft(self.task.name, (), {}, options, scheduled_at=scheduled_at, limits=limits)
+        return Draft(self.task.name, (), {}, options, limits=limits)
 
 
 def check_missed(missed: Missed) -> Missed:

@@ -29,7 +29,7 @@ from inconcert.tasks.store import (
     JobKeyspace,
     id_prefix_in_code,
 )
-from inconcert.tasks.stored_schedule import Progress, StoredSchedule, check_schedule_id, id_prefix
+from inconcert.tasks.stored_schedule import Progress, StoredSchedule, check_schedule_id, id_prefix, is_in_code
 from inconcert.tasks.timetable import instant_text, timetable
 
 __all__ = ["FoundSchedule", "ScheduleCounts", "ScheduleStatus", "Schedules", "count_schedules", "find_schedule"]
@@ -349,7 +349,7 @@ class _Row(NamedTuple):
 
 def _partitions(jobs: JobKeyspace, id_: str) -> Sequence[JobKeys]:
     """Where it may be: one in code lies with its task."""
-    return jobs.partitions if " " in id_ else [jobs.of_id(id_prefix(id_))]
+    return jobs.partitions if is_in_code(id_) else [jobs.of_id(id_prefix(id_))]
 
 
 async def _find(session: Session, jobs: JobKeyspace, id_: str) -> _Row:

@@ -20,7 +20,8 @@ Of schedules:
                               resumed; the last one for which a job was enqueued, or 0; its rule without spaces
     definitions       hash    id -> what it runs and when, signed JSON
     looks             zset    id -> when a worker looks at it next, server ms; not of those paused, over, or in code
-    declared          zset    id -> when a worker followed it last, server ms; of those in code, forgotten after 30 days
+    looks_in_code     zset    the same, of those in code that are not paused
+    declared          zset    id -> when a worker that has it in its code looked last, server ms; 30 days
     paused_schedules  set     ids
     looked            string  when a worker looked last, server ms: the clock may have been set back since; 30 days
 
@@ -60,6 +61,7 @@ __all__ = [
     "DEAD_IDS",
     "DEAD_TIMES",
     "DEBOUNCE",
+    "DECLARE",
     "DELAYED_IDS",
     "DELETE_SCHEDULE",
     "DESCRIBED",
@@ -67,7 +69,6 @@ __all__ = [
     "DUE",
     "ENQUEUE",
     "ENQUEUE_AFTER",
-    "ENQUEUE_DUE",
     "FIND_SCHEDULE",
     "FOLLOW",
     "FORGET",
@@ -141,6 +142,7 @@ class JobKeys(ClaimKeys):
         "followers",
         "looked",
         "looks",
+        "looks_in_code",
         "number",
         "passing",
         "paused_schedules",
@@ -164,8 +166,9 @@ class JobKeys(ClaimKeys):
         )
         [self.unknown] = self._parts("unknown")
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
-        self.schedules, self.definitions, self.looks = self._parts("schedules", "definitions", "looks")
-        self.paused_schedules, self.declared, self.looked = self._parts("paused_schedules", "declared", "looked")
+        self.schedules, self.definitions, self.declared = self._parts("schedules", "definitions", "declared")
+        self.looks, self.looks_in_code, self.looked = self._parts("looks", "looks_in_code", "looked")
+        [self.paused_schedules] = self._parts("paused_schedules")
         self.schedule_changes = keys.channel(self.schedules, "schedules", str(number))
 
     def id_at(self, address: str) -> str:
@@ -305,8 +308,8 @@ SAVE_CURSOR = load("tasks/save_cursor").bind(JobKeys)
 SEND = load("tasks/send").bind(JobKeys, QueueKeys)
 APPEND_ITEMS = load("tasks/append_items").bind()
 READ_ITEMS = load("tasks/read_items").bind()
-ENQUEUE_DUE = load("tasks/enqueue_due").bind(JobKeys, QueueKeys)
 ADVANCE = load("schedules/advance").bind(JobKeys, QueueKeys)
+DECLARE = load("schedules/declare").bind(JobKeys)
 DUE = load("schedules/due").bind(JobKeys)
 COUNT_SCHEDULES = load("schedules/count").bind(JobKeys)
 DELETE_SCHEDULE = load("schedules/delete").bind(JobKeys)

@@ -1,4 +1,4 @@
-"""What is stored of a schedule, data only, and the jobs that it makes if operators can change it."""
+"""What is stored of a schedule, data only, and the jobs that it makes."""
 
 import re
 from dataclasses import dataclass
@@ -15,9 +15,10 @@ from inconcert.tasks.draft import Draft
 from inconcert.tasks.envelope import Envelope, open_envelope, seal
 from inconcert.tasks.options import Options
 from inconcert.tasks.schedule import Missed, Schedule, due_instants
+from inconcert.tasks.store import id_prefix_in_code
 from inconcert.tasks.timetable import END_MS, Cron, Every, Once, Timetable, instant_text, timetable
 
-__all__ = ["Progress", "StoredSchedule", "check_schedule_id", "id_prefix"]
+__all__ = ["Progress", "StoredSchedule", "check_schedule_id", "id_prefix", "is_in_code"]
 
 _SCHEDULE = "schedule"  # the kind as which a definition is signed
 _VERSION = 1
@@ -104,7 +105,7 @@ class StoredSchedule:
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
-        """A schedule in code, as it is stored to be listed."""
+        """A schedule in code, as it is stored, with the limits that its task has now."""
         job = open_envelope(schedule.draft_now().text)
         return cls(str(schedule), schedule.timetable, schedule.missed, schedule.task.defaults.queue, job)
 
@@ -119,13 +120,18 @@ class StoredSchedule:
         return 0 if isinstance(self.timetable, Once) else None
 
     def __str__(self) -> str:
-        return f"{self.id!r}, {self.timetable} of task {self.job.name!r}"
+        return self.id if is_in_code(self.id) else f"{self.id!r}, {self.timetable} of task {self.job.name!r}"
+
+    @property
+    def job_prefix(self) -> str:
+        """What the ids of its jobs begin with; the instant follows."""
+        return id_prefix_in_code(self.job.name) if is_in_code(self.id) else id_prefix(self.id)
 
     @property
     def only_job(self) -> str:
         """The id of the job of its one instant; if it has more, what their ids begin with."""
         only = self.timetable
-        return id_prefix(self.id) + (instant_text(only.at_ms) if isinstance(only, Once) else "")
+        return self.job_prefix + (instant_text(only.at_ms) if isinstance(only, Once) else "")
 
     def stored(self, key_ring: KeyRing) -> bytes:
         """The stored form, signed.
@@ -159,7 +165,7 @@ class StoredSchedule:
 
     def draft(self, instant_ms: int) -> tuple[str, Draft[JSON]]:
         """The job of an instant, and its id: the same in every process."""
-        job_id = f"{id_prefix(self.id)}{instant_text(instant_ms)}"
+        job_id = f"{self.job_prefix}{instant_text(instant_ms)}"
         return job_id, self.draft_now(scheduled_at=instant_ms / 1000)
 
     def draft_now(self, *, scheduled_at: float | None = None) -> Draft[JSON]:
@@ -191,6 +197,11 @@ class Due(NamedTuple):
     instants: list[int]
     until_ms: int
     next_ms: int | None
+
+
+def is_in_code(id_: str) -> bool:
+    """Whether a schedule with this id is one in code: only their ids have spaces."""
+    return " " in id_
 
 
 def id_prefix(id_: str) -> str:

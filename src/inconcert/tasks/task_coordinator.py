@@ -29,7 +29,6 @@ from inconcert.tasks.registry import Registry
 from inconcert.tasks.retry import Backoff, RetryPolicy
 from inconcert.tasks.schedule import Missed, Schedule, check_missed
 from inconcert.tasks.schedule_follower import ScheduleFollower
-from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.schedules import Schedules
 from inconcert.tasks.store import JobKeyspace
 from inconcert.tasks.task import Task, draft_of
@@ -407,8 +406,7 @@ class TaskCoordinator:
         )
         with watched(health, worker.signs):
             async with (
-                Scheduler(self._ref, self._jobs, self._registry.schedules),
-                ScheduleFollower(self._ref, self._jobs),
+                ScheduleFollower(self._ref, self._jobs, self._registry.schedules),
             ):
                 await worker.run()
 

@@ -1,35 +1,53 @@
 -- schedules/advance: enqueue the jobs of instants that are due, and move the schedule to its next one.
 --
--- KEYS  bodies queue bell finished schedules looks results..
---       results: string  of each instant's job
+-- KEYS  bodies queue bell finished schedules looks looks_in_code results..
+--       results: string  of each instant's job: another schedule of its task may have enqueued it
 -- ARGV  name        of the queue
 -- ARGV  schedule    its id
+-- ARGV  is_in_code  flag
 -- ARGV  held_ms     until when this worker holds it, with fractions: nobody else has held it until then
 -- ARGV  since_ms    as it was when the worker took it
 -- ARGV  until_ms    its last instant that is done with then
 -- ARGV  next_ms     the next instant, server ms; or '' if there will be none
 -- ARGV  instants..  instant_ms, id, envelope: for each instant, in their order, at most 100
--- RETURNS  how many jobs were added | -1 nothing is changed: it was put, paused, deleted or taken by another worker
---          meanwhile, or the clock was set back
+-- RETURNS  how many jobs were added: those that are not there, and whose results are not kept | -1 nothing is changed: it
+--          was put, declared, paused, deleted or taken by another worker meanwhile, or the clock was set back
 -- TWICE    -1, and nothing is changed
 -- COST     O(I + log N), I instants, N schedules
 -- @include server_time
--- @include enqueue_instants
+-- @include ring
+local FIELDS = 3
+
+local line = is_in_code and looks_in_code or looks
 local since, last, rule = string.match(redis.call('HGET', schedules, schedule) or '', '^(%d+) (%d+) (%S+)$')
-if since ~= since_ms or tonumber(redis.call('ZSCORE', looks, schedule) or '0') ~= tonumber(held_ms) then
+if since ~= since_ms or tonumber(redis.call('ZSCORE', line, schedule) or '0') ~= tonumber(held_ms) then
   return -1
 end
 local now_ms = math.floor(server_time() / 1000)
-if #ARGV >= INSTANTS and tonumber(ARGV[#ARGV - 2]) > now_ms then
-  return -1
+if #ARGV >= INSTANTS then
+  last = ARGV[#ARGV - FIELDS + 1]
+  if tonumber(last) > now_ms then
+    return -1
+  end
 end
-local results, instants = {unpack(KEYS, RESULTS)}, {unpack(ARGV, INSTANTS)}
-local latest, added = enqueue_instants(bodies, queue, bell, finished, name, 0, now_ms, results, instants)
-last = latest > 0 and string.format('%.0f', latest) or last
+-- @guard queue:list bell:list
+local added = {}
+for at = INSTANTS, #ARGV, FIELDS do
+  local id, envelope, result = ARGV[at + 1], ARGV[at + 2], KEYS[RESULTS + (at - INSTANTS) / FIELDS]
+  local has_ended = redis.call('EXISTS', result) == 1
+  if not has_ended and redis.call('HSETNX', bodies, id, string.format('%.0f ', now_ms) .. envelope) == 1 then
+    added[#added + 1] = id
+  end
+end
+if #added > 0 then
+  redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there
+  redis.call('RPUSH', queue, unpack(added))
+  ring(bell)
+end
 redis.call('HSET', schedules, schedule, until_ms .. ' ' .. last .. ' ' .. rule)
 if next_ms == '' then
-  redis.call('ZREM', looks, schedule)
+  redis.call('ZREM', line, schedule)
 else
-  redis.call('ZADD', looks, next_ms, schedule)
+  redis.call('ZADD', line, next_ms, schedule)
 end
-return added
+return #added

@@ -1,6 +1,6 @@
 -- schedules/pause: pause or resume a schedule.
 --
--- KEYS  schedules looks declared paused_schedules recent older
+-- KEYS  schedules looks looks_in_code declared paused_schedules recent older
 -- ARGV  id         string
 -- ARGV  is_paused  flag
 -- ARGV  request    string, unique to this call
@@ -21,15 +21,14 @@ if not rest then
   remember(recent, older, request, -1)
   return -1
 end
+local line = redis.call('ZSCORE', declared, id) and looks_in_code or looks
 publish(changes, id)  -- first: a user's rights may refuse it
 answer = redis.call(is_paused and 'SADD' or 'SREM', paused_schedules, id)
 if is_paused then
-  redis.call('ZREM', looks, id)
+  redis.call('ZREM', line, id)
 elseif answer == 1 then  -- instants of the pause do not count as missed
   redis.call('HSET', schedules, id, string.format('%.0f', math.floor(server_time() / 1000)) .. rest)
-  if not redis.call('ZSCORE', declared, id) then
-    redis.call('ZADD', looks, 0, id)
-  end
+  redis.call('ZADD', line, 0, id)
 end
 remember(recent, older, request, answer)
 return answer
