@@ -80,6 +80,7 @@ class LimitsModel(RuleBasedStateMachine):
                     self.keys,
                     self.place,
                     results=[self.keys.result(job)],
+                    queue_name="q",
                     jobs=(job, text, HOUR * is_late, "", 0),
                 )
             )
