@@ -4,14 +4,28 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
-import uvicorn
+import uvicorn.server
 
 from tests.support.eventually import eventually
 
 __all__ = ["client_at", "events", "served", "served_at_port"]
+
+
+class _Brisk:
+    """asyncio as the module of uvicorn's server has it, which sleeps 0.1 s before it looks whether it is to end."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 20)
+
+
+cast("Any", uvicorn.server).asyncio = _Brisk()
 
 
 def client_at(socket: Path) -> httpx.AsyncClient:
