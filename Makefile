@@ -9,9 +9,9 @@ BENCH ?= chat cluster dashboard elections fleet jobs locks members observing pla
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Tests wait more than they compute, so more of them run at once than there are cores.
 WORKERS ?= 3
-# Of tests/faults, where the event loop matters most.
-FAULTS ?= channel cli embedded failover late link opening rate_limiter_faults signals_faults slow_link strangers \
-  tasks_faults watchdog
+# Of tests/faults, where the event loop matters most; and where it may matter, in `make torture`.
+FAULTS ?= channel cli embedded link opening slow_link watchdog
+OTHER_FAULTS := failover late rate_limiter_faults signals_faults strangers tasks_faults
 # Of the faults in `make torture`, and how long each test makes them, in seconds.
 SEED ?= 1
 SECONDS ?= 30
@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test quick lint format types docs pytest rights oldest servers cluster torture uvloop bench clean
+.PHONY: help demo test quick lint format types docs pytest rights oldest servers cluster rest torture uvloop bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,8 +61,11 @@ quick: lint $(VENV)/.dev ## in a minute: style, types of what changed, the rules
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --one-each -k "not fakeredis" -m "not torture and not slow" \
 	  tests/unit tests/contract
 
+# `make rest` runs the others, and `make torture` does.
+FEWER := --one-fake-each --examples 0.5
+
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
-	$(call tests,$(BIN),--examples 0.5 $(ARGS))
+	$(call tests,$(BIN),$(FEWER) $(ARGS))
 
 # Not what runs on fakeredis: that depends neither on the user nor on the event loop.
 ELSEWHERE := -k "not fakeredis" --loop uvloop --least-rights --database 5
@@ -83,12 +86,16 @@ servers: $(VENV)/.dev ## the contract tests on each server, and fakeredis, with 
 cluster: $(VENV)/.dev ## the contract tests on a cluster of three masters
 	$(CONTRACT) --cluster -k "not fakeredis"
 
-torture: $(VENV)/.dev cluster ## failovers under load, and what else takes long; SEED=2 SECONDS=600 for others, and longer
+rest: $(VENV)/.dev ## what `make test` leaves out: the types of all tests, more cases on fakeredis, examples, and faults on uvloop
 	$(BIN)/basedpyright
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
-	  -o timeout=$$(($(SECONDS) + 300)) -o faulthandler_timeout=$$(($(SECONDS) + 330)) $(ARGS)
+	$(CONTRACT) -k fakeredis
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --examples 10 -o timeout=1200 -o faulthandler_timeout=1230 \
 	  tests/stateful tests/unit/test_schedule.py
+	$(MAKE) uvloop FAULTS="$(OTHER_FAULTS)"
+
+torture: $(VENV)/.dev cluster rest ## failovers under load, and what else takes long; SEED=2 SECONDS=600 for others, and longer
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
+	  -o timeout=$$(($(SECONDS) + 300)) -o faulthandler_timeout=$$(($(SECONDS) + 330)) $(ARGS)
 
 oldest: $(OLDEST)/.installed ## each contract test once, as `rights` does, and tests of connections, with the oldest versions of what is required
 	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) --one-each tests/contract)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
@@ -124,8 +125,15 @@ def complaints() -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-async def no_task_is_left() -> AsyncIterator[None]:
-    """After each test its event loop runs nothing any more."""
+def no_task_is_left(request: pytest.FixtureRequest) -> None:
+    """After each test its event loop runs nothing any more; thousands of plain functions of unit tests have none."""
+    if "unit" not in request.path.parts or inspect.iscoroutinefunction(request.function):
+        request.getfixturevalue("idle_loop")
+
+
+@pytest.fixture
+async def idle_loop() -> AsyncIterator[None]:
+    """At the end the event loop runs no more than at the beginning."""
     before = asyncio.all_tasks()
     yield
     await close_raw()
@@ -144,6 +152,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seconds", type=float, default=30.0, help="how long each torture test makes faults")
     parser.addoption("--examples", type=float, default=1.0, help="how many times as many as usual Hypothesis draws")
     parser.addoption("--one-each", action="store_true", help="of each test function that is no unit test one case")
+    parser.addoption("--one-fake-each", action="store_true", help="of each contract test one case on fakeredis")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 
 
@@ -182,20 +191,28 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(trylast=True)  # so that `-k` and `-m` have chosen before
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a cluster, leave out what only one server has; with `--one-each`, all cases of a test but its first."""
+    """On a cluster, leave out what only one server has; choose cases; and begin with what takes long."""
     for item in items:
         mark = item.get_closest_marker("one_server")
         if mark is not None and world().cluster:
             item.add_marker(pytest.mark.skip(reason=f"one server only: {mark.args[0]}"))
-    if not config.option.one_each:
-        return
     first: dict[str, pytest.Item] = {}
     for item in items:
-        is_cheap = "unit" in item.path.parts  # of a unit test each case is a script or a page of its own
-        first.setdefault(item.nodeid if is_cheap else item.nodeid.partition("[")[0], item)
+        first.setdefault(_case(item), item)
     kept = set(first.values())
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = first.values()
+    items[:] = sorted(first.values(), key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _case(item: pytest.Item) -> str:
+    """The same for cases of which the first is enough."""
+    options, parts = item.config.option, item.path.parts
+    function = item.nodeid.partition("[")[0]
+    if options.one_each and "unit" not in parts:  # there each case is a script or a page of its own
+        return function
+    if options.one_fake_each and "contract" in parts and "fakeredis" in item.nodeid:
+        return f"{function} on fakeredis"
+    return item.nodeid
 
 
 def pytest_collection_finish() -> None:
