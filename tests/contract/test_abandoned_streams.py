@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Gap, Job, NotConnected, Restarted, StreamItem
-from tests.contract.test_left_elsewhere import break_it, close_it, closing, forget_it
-from tests.contract.test_streams import followed
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.inner import topics_of
+from tests.support.leaving import break_it, close_it, closing, forget_it
 from tests.support.raw import raw
+from tests.support.streams import followed
 
 WITHIN = 10.0  # seconds
 

@@ -18,8 +18,8 @@ from inconcert import (
     current_job,
     durable,
 )
-from tests.contract.test_streams import followed_until
 from tests.support.background import in_background
+from tests.support.streams import followed_until
 
 WITHIN = 10.0  # seconds
 LONG = "n" * 513

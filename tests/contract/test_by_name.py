@@ -21,10 +21,10 @@ from inconcert import (
 from inconcert._claims.keys import split_body
 from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.envelope import Envelope
-from tests.contract.test_limits import Running, first, places
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.limits import Running, first, places
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 

@@ -12,9 +12,9 @@ import pytest
 
 from inconcert import Coordinator, Job, JobStatus, Limit, Rate, SyncProducer, Task, current_job
 from inconcert._core.observer import Observer
-from tests.contract.test_limits import in_line
 from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.limits import in_line
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 

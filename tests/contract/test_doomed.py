@@ -23,12 +23,12 @@ from inconcert import (
     current_job,
     durable,
 )
-from tests.contract.test_durable import kept
-from tests.contract.test_streams import followed_until
-from tests.contract.test_undo import Shop, is_clean, marks
 from tests.support.background import in_background
+from tests.support.durable import kept
 from tests.support.jobs import status
 from tests.support.raw import raw
+from tests.support.streams import followed_until
+from tests.support.undo import Shop, is_clean, marks
 
 NOW = Retry(after=0)  # another attempt, at once
 WITHIN = 10.0  # seconds

@@ -1,7 +1,6 @@
 """Durable steps: each runs once for its job, and later attempts get what was kept."""
 
 import asyncio
-import json
 import time
 import uuid as uuids
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -18,7 +17,6 @@ from inconcert import (
     Coordinator,
     InvalidName,
     InvalidPayload,
-    Job,
     JobFailed,
     JobStatus,
     NotClaimed,
@@ -35,6 +33,7 @@ from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.kept_step import StepCall, to_keep
 from inconcert.testing import drain
 from tests.support.background import in_background
+from tests.support.durable import kept, wake
 from tests.support.eventually import eventually
 from tests.support.jobs import make_due, status
 from tests.support.raw import raw
@@ -59,17 +58,6 @@ async def run(concert: Coordinator, function: Callable[..., Any], *args: Any, at
     async with in_background(concert.run_worker("default")):
         job = await task.enqueue(*args)
         return await job.result(timeout=WITHIN)
-
-
-async def kept(concert: Coordinator) -> dict[bytes, bytes]:
-    """All steps that the server keeps."""
-    found: dict[bytes, bytes] = {}
-    for keys in concert._jobs.partitions:
-        client: Any = raw(concert)
-        steps, stepped = await client.hgetall(keys.steps), await client.hgetall(keys.stepped)
-        assert {key.partition(b" ")[2] for key in steps} == set(stepped)
-        found |= steps
-    return found
 
 
 async def test_step_that_was_kept_does_not_run_again(any_concert: Coordinator) -> None:
@@ -768,17 +756,6 @@ async def test_lease_keeps_a_body_from_leaving_where_tests_end_its_sleeps(any_co
     await body.enqueue()
     with pytest.raises(WrongState, match=r"holds lock 'orders/7'; release it before"):
         await drain(any_concert, delayed=True)
-
-
-async def wake(concert: Coordinator, job: Job[Any], name: str) -> None:
-    """Let a sleep of a job have ended."""
-    client: Any = raw(concert)
-    keys = concert._jobs.of_id(job.id)
-    for field, text in (await client.hgetall(keys.steps)).items():
-        step = json.loads(text)
-        if step[0] == name:
-            step[3] = 1.0
-            await client.hset(keys.steps, field, json.dumps(step))
 
 
 async def test_short_sleep_is_waited_for(any_concert: Coordinator) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from inconcert import Coordinator, InvalidName, JobFailed, JobStatus, NotClaimed, Retry, current_job, durable
 from inconcert.tasks import loop
-from tests.contract.test_durable import kept
 from tests.support.background import in_background
+from tests.support.durable import kept
 from tests.support.eventually import eventually
 from tests.support.jobs import status
 

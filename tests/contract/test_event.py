@@ -13,7 +13,7 @@ from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscrip
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.inner import topics_of
-from tests.support.raw import infos, listeners, publish, raw
+from tests.support.raw import commands_processed, listeners, publish, raw
 
 
 @pytest.fixture
@@ -36,11 +36,6 @@ async def listening(concert: Coordinator, event: Event, number: int = 1) -> None
         return bool(count == number)
 
     await eventually(so_many)
-
-
-async def commands_processed(concert: Coordinator) -> int:
-    """How many commands the server has run, those inside scripts too."""
-    return sum(int(info["total_commands_processed"]) for info in await infos(concert, "stats"))
 
 
 async def test_waiter_passes_when_another_process_sets_it(

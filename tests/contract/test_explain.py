@@ -24,11 +24,11 @@ from inconcert import (
 )
 from inconcert.members.place import Place
 from inconcert.queues.store import ItemKeys
-from tests.contract.test_reports import may_ask, waits_of
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import status
 from tests.support.raw import client_of, raw
+from tests.support.reports import may_ask, waits_of
 from tests.support.schedules import keys_of, look_at_all, now_ms, set_since
 
 __all__ = ["may_ask"]  # the fixture

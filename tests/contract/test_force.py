@@ -10,9 +10,9 @@ import pytest
 from inconcert import Coordinator, InvalidName, LeaseLost, NobodyHolds
 from inconcert._redis.scripts import load
 from inconcert.reports.reporter import ReportKeys, report_keys
-from tests.contract.test_reports import held, may_ask
 from tests.support.eventually import eventually
 from tests.support.raw import raw
+from tests.support.reports import held, may_ask
 
 __all__ = ["may_ask"]  # the fixture
 

@@ -16,6 +16,7 @@ import pytest
 from inconcert import ClaimedJob, Coordinator, JobStatus, current_job
 from tests.support.eventually import eventually
 from tests.support.inner import topics_of
+from tests.support.leaving import break_it, close_it, closing, elsewhere, forget_it
 from tests.support.raw import let_hear, raw
 
 
@@ -125,47 +126,6 @@ STORIES = {
 def story(request: pytest.FixtureRequest) -> Story:
     """Each in turn."""
     return STORIES[request.param]
-
-
-async def elsewhere(work: Awaitable[Any]) -> Any:
-    """Do it in another task, and so in another context."""
-
-    async def run() -> Any:
-        return await work
-
-    return await asyncio.create_task(run())
-
-
-def closing() -> "list[asyncio.Task[Any]]":
-    """Where the event loop closes generators."""
-    return [task for task in asyncio.all_tasks() if "async_generator_athrow" in repr(task.get_coro())]
-
-
-async def close_it(stay: AsyncGenerator[object, None]) -> None:
-    """As a fixture or a response is closed: by another task."""
-    await anext(stay)
-    await elsewhere(stay.aclose())
-
-
-async def break_it(stay: AsyncGenerator[object, None]) -> None:
-    """As a loop is left: the event loop closes it."""
-
-    async def handler(stay: AsyncGenerator[object, None]) -> None:
-        async for _ in stay:
-            break
-
-    await elsewhere(handler(stay))
-
-
-async def forget_it(stay: AsyncGenerator[object, None]) -> None:
-    """As one that is part of a cycle: the garbage collector finds it."""
-
-    async def handler(stay: AsyncGenerator[object, None]) -> None:
-        await anext(stay)
-        cycle: list[Any] = [stay]
-        cycle.append(cycle)
-
-    await elsewhere(handler(stay))
 
 
 @pytest.mark.parametrize("leave", [close_it, break_it, forget_it])

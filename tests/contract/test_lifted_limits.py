@@ -9,9 +9,9 @@ from inconcert.tasks import lifted_limits as lifted_module
 from inconcert.tasks import served_queues as served_module
 from inconcert.tasks.lifted_limits import LiftedLimits
 from inconcert.tasks.limits import limit_of
-from tests.contract.test_limits import Running, in_line
 from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.limits import Running, in_line
 from tests.support.raw import raw
 
 WITHIN = 10.0  # seconds

@@ -1,7 +1,6 @@
 """Limits of tasks: how many of their jobs run at once, over all workers."""
 
 import asyncio
-from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,58 +13,9 @@ from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.jobs import status
+from tests.support.limits import WITHIN, Running, first, in_line, places
 from tests.support.raw import raw
 from tests.support.servers import RealServer
-
-WITHIN = 10.0  # seconds
-
-
-def first(key: str, *_: object) -> str:
-    """The key of a job whose first argument it is."""
-    return key
-
-
-class Running:
-    """Jobs that run until they are let go, counted by what they are called."""
-
-    def __init__(self) -> None:
-        self.now: Counter[str] = Counter()
-        self.most: Counter[str] = Counter()
-        self.began: list[Any] = []
-        self.changed = asyncio.Event()
-        self.free = asyncio.Event()
-
-    async def run(self, name: str, number: object = None) -> None:
-        """One of them."""
-        self.now[name] += 1
-        self.most[name] = max(self.most[name], self.now[name])
-        self.began.append(number)
-        self.changed.set()
-        try:
-            await self.free.wait()
-        finally:
-            self.now[name] -= 1
-
-    async def until(self, count: int) -> None:
-        """Wait until so many have begun."""
-        with anyio.fail_after(WITHIN):
-            while len(self.began) < count:
-                self.changed.clear()
-                await self.changed.wait()
-
-
-async def places(concert: Coordinator) -> int:
-    """How many places are taken, and how many jobs wait for one."""
-    found = 0
-    for keys in concert._jobs.partitions:
-        found += await raw(concert).hlen(keys.places) + await raw(concert).zcard(keys.held_back)
-    return found
-
-
-async def in_line(concert: Coordinator, count: int) -> bool:
-    """Whether so many jobs wait for a place."""
-    found = [await raw(concert).zcard(keys.held_back) for keys in concert._jobs.partitions]
-    return bool(sum(found) == count)
 
 
 async def test_at_most_so_many_jobs_run_at_once_over_all_workers(any_concert: Coordinator) -> None:

@@ -9,9 +9,9 @@ from inconcert import Coordinator, JobStatus, Limit, SyncProducer, current_job, 
 from inconcert._core.observer import Enqueueing, ObservedJob, ObservedLease, Observer, Observers, StepOutcome
 from inconcert.coordinator import session_ref_of
 from inconcert.sync_producer import observers_of
-from tests.contract.test_durable import wake
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
+from tests.support.durable import wake
 from tests.support.eventually import eventually
 from tests.support.jobs import status
 from tests.support.raw import raw

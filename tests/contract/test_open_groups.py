@@ -9,7 +9,7 @@ import pytest
 from inconcert import Coordinator, Draft, GroupClosed, GroupNotFound, JobStatus, NotConnected
 from inconcert.tasks import group as group_module
 from inconcert.tasks.sweeper import Sweeper
-from tests.contract.test_groups import Tasks, nothing_is_kept
+from tests.support.groups import Tasks, nothing_is_kept
 from tests.support.raw import raw
 
 

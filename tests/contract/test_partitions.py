@@ -1,10 +1,7 @@
 """Tasks of a namespace with several partitions: each operation is about all of them."""
 
 import asyncio
-import itertools
-import secrets
 import time
-import zlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,10 +17,10 @@ from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import asleep
 from tests.support.ledger import ledger_of
+from tests.support.partitions import COUNT, in_partition, nothing_is_kept, one_in_each
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
-COUNT = 3
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
 
 
@@ -32,19 +29,6 @@ async def spread(server: RealServer, namespace: str) -> AsyncIterator[Coordinato
     """An open coordinator of a namespace with three partitions."""
     async with Coordinator(server.url, namespace=namespace, partitions=COUNT) as opened:
         yield opened
-
-
-async def one_in_each(concert: Coordinator, **options: Any) -> list[Job[Any]]:
-    """A job in each partition, in their order."""
-    return [await in_partition(concert, number, **options) for number in range(COUNT)]
-
-
-async def in_partition(concert: Coordinator, number: int, name: str = "t", **options: Any) -> Job[Any]:
-    """A job in this partition, for it has a unique name that draws it."""
-    drawn = (secrets.token_hex(4) for _ in itertools.count())
-    unique = next(text for text in drawn if zlib.crc32(text.encode()) % COUNT == number)
-    options.setdefault("queue", "q")
-    return await concert.enqueue(name, unique=unique, **options)
 
 
 def numbers(jobs: list[Job[Any]]) -> list[int]:
@@ -248,15 +232,6 @@ async def test_one_suspect_at_a_time_whatever_its_partition(spread: Coordinator)
 
 
 # Jobs that run after others.
-
-
-async def nothing_is_kept(concert: Coordinator) -> None:
-    """It is forgotten who ran after whom; what a consumer that was closed had in hand, too, after 5 s."""
-    await raw(concert).delete(*(keys.passing for keys in concert._jobs.partitions))
-    await concert.run_worker("nothing", burst=True)
-    for keys in concert._jobs.partitions:
-        kept = (keys.parents, keys.children, keys.followers, keys.outcomes, keys.news, keys.waiting)
-        assert not await raw(concert).exists(*kept, keys.pending, keys.unfollowed, keys.passing)
 
 
 async def test_job_waits_for_parents_in_all_partitions_and_has_their_results(spread: Coordinator) -> None:

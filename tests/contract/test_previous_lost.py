@@ -9,10 +9,10 @@ from inconcert import Coordinator, Lease, LeaseLost, testing
 from inconcert._core.lease import state_of
 from inconcert._core.permits import Permits
 from inconcert.reports.force import Forcible
-from tests.contract.test_permits import FAMILY, Member, fill, lapse
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.lines import in_line
+from tests.support.permits import FAMILY, Member, fill, lapse
 from tests.support.raw import raw
 
 DAY_MS = 86_400_000

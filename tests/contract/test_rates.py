@@ -1,36 +1,17 @@
 """Rates of tasks: how many of their jobs begin in a period, over all workers."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, Rate, current_job
-from tests.contract.test_limits import Running, first, in_line
+from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, Rate
 from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.limits import A_MOMENT, Running, begun_at, excess, first, in_line
 
 WITHIN = 10.0  # seconds
-A_MOMENT = 0.1  # jobs; the server's clock counts milliseconds here
-
-
-def excess(claimed_at: Sequence[float], rate: Rate) -> float:
-    """By how many jobs a time span had more than the rate allows; at most 0 if none had."""
-    assert isinstance(rate.per, float)
-    burst, per_second = rate.jobs if rate.burst is None else rate.burst, rate.jobs / rate.per
-    return max(
-        count - burst - (until - since) * per_second
-        for place, since in enumerate(claimed_at)
-        for count, until in enumerate(claimed_at[place:], 1)
-    )
-
-
-def begun_at() -> float:
-    """When the current job was claimed, by the server's clock."""
-    claimed_at: float = current_job()._state.claimed_at
-    return claimed_at
 
 
 async def until(job: Job[Any], status: JobStatus) -> None:

@@ -8,47 +8,20 @@ import time
 
 import pytest
 
-from inconcert import Coordinator, HeldEntry, Inspection, Job, NotConnected, WaitEntry
+from inconcert import Coordinator, Job, NotConnected
 from inconcert._redis.scripts import load
 from inconcert.reports.reporter import ReportKeys, report_keys
 from tests.support.background import in_background
-from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, publish
+from tests.support.reports import held, may_ask, waits_of
 from tests.support.servers import RealServer
-from tests.support.world import USER, world
+from tests.support.world import world
+
+__all__ = ["may_ask"]  # the fixture
 
 _ASK = load("reports/ask").bind(ReportKeys)
 _ANSWER = load("reports/answer").bind(ReportKeys)
-
-
-@pytest.fixture(autouse=True)
-def may_ask(server: RealServer | RealCluster) -> None:
-    """The user of least rights has the one that asking needs besides, as the docs say."""
-    if world().least_rights:
-        for node in server.nodes if isinstance(server, RealCluster) else [server]:
-            node.command("ACL", "SETUSER", USER, "+pubsub|channels", "+pubsub|shardchannels")
-
-
-def held(seen: Inspection) -> list[HeldEntry]:
-    """What all processes hold."""
-    return [entry for process in seen.processes for entry in process.holds]
-
-
-def waiting(seen: Inspection) -> list[WaitEntry]:
-    """What all processes wait for."""
-    return [entry for process in seen.processes for entry in process.waits]
-
-
-async def waits_of(concert: Coordinator, count: int) -> list[WaitEntry]:
-    """The waits of all processes, once there are so many."""
-
-    async def found() -> list[WaitEntry] | None:
-        entries = waiting(await concert.inspect())
-        return entries if len(entries) == count else None
-
-    entries: list[WaitEntry] = await eventually(found)
-    return entries
 
 
 def here() -> str:

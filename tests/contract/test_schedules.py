@@ -17,10 +17,10 @@ from inconcert.tasks.claimed_job import current_job
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.store import ADVANCE, DECLARE, DUE, JobKeys
 from inconcert.tasks.stored_schedule import StoredSchedule
-from tests.contract.test_limits import Running
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
+from tests.support.limits import Running
 from tests.support.raw import raw
 from tests.support.schedules import following, look_at_all
 

@@ -33,9 +33,9 @@ from inconcert.testing.keys import client_of
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import raw
+from tests.support.streams import WITHIN, followed, followed_until
 
 NOW = Retry(after=0)  # another attempt, at once
-WITHIN = 5.0  # seconds
 DAY = 86_400_000  # milliseconds
 
 
@@ -45,27 +45,6 @@ class Token:
 
     text: str
     at: datetime
-
-
-async def followed(job: Job[Any], **options: Any) -> list[Any]:
-    """What a stream gives, without the ids: values, restarts and gaps."""
-    async with asyncio.timeout(WITHIN):
-        items = [item async for item in job.stream(**options)]
-    return [item.value if isinstance(item, StreamItem) else item for item in items]
-
-
-async def followed_until(error: type[Exception], job: Job[Any]) -> list[StreamItem[Any]]:
-    """The items of a stream that ends with this error."""
-    found: list[Any] = []
-
-    async def follow() -> None:
-        async for item in job.stream():
-            found.append(item)  # noqa: PERF401 - they count although it raises
-
-    async with asyncio.timeout(WITHIN):
-        with pytest.raises(error):
-            await follow()
-    return found
 
 
 async def ids(job: Job[Any]) -> list[str]:

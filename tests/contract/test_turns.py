@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, JobStatus, Limit, Rate, Task, current_job
-from tests.contract.test_limits import WITHIN, Running, first, places
 from tests.support.background import in_background
 from tests.support.jobs import status
+from tests.support.limits import WITHIN, Running, first, places
 
 
 async def test_few_jobs_of_a_key_do_not_wait_for_many_of_another(any_concert: Coordinator) -> None:

@@ -24,33 +24,12 @@ from inconcert import (
 )
 from inconcert.tasks import steps
 from inconcert.tasks.worker_lease import JobWorkerLease
-from tests.contract.test_durable import kept
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import let_expire, status
-from tests.support.raw import raw
+from tests.support.undo import Shop, is_clean
 
 WITHIN = 10.0  # seconds
-
-
-class Shop:
-    """What happens outside of the jobs, in order."""
-
-    def __init__(self) -> None:
-        self.did: list[str] = []
-        self.broken = 0  # how often a refund fails from now on
-
-    async def charge(self, what: str) -> str:
-        """A step."""
-        self.did.append(f"charge {what}")
-        return f"p-{what}"
-
-    async def refund(self, payment: str) -> None:
-        """What undoes it."""
-        if self.broken:
-            self.broken -= 1
-            raise ConnectionError("the bank does not answer")
-        self.did.append(f"refund {payment}")
 
 
 @pytest.fixture
@@ -70,19 +49,6 @@ async def buy_two(shop: Shop, then: Callable[[], Any]) -> str:
 
 
 BOTH = ["charge tea", "charge cup", "refund p-cup", "refund p-tea"]
-
-
-async def marks(concert: Coordinator) -> dict[bytes, bytes]:
-    """What is noted of undoing jobs."""
-    found: dict[bytes, bytes] = {}
-    for keys in concert._jobs.partitions:
-        found |= await raw(concert).hgetall(keys.undo)
-    return found
-
-
-async def is_clean(concert: Coordinator) -> bool:
-    """Whether no step, and no note of undoing, is kept."""
-    return await kept(concert) == {} == await marks(concert)
 
 
 async def failing() -> None:

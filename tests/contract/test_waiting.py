@@ -24,8 +24,8 @@ from inconcert import (
     durable,
 )
 from inconcert.tasks.worker_lease import JobWorkerLease
-from tests.contract.test_durable import kept, wake
 from tests.support.background import in_background
+from tests.support.durable import kept, wake
 from tests.support.eventually import eventually
 from tests.support.jobs import status
 from tests.support.raw import raw

@@ -30,12 +30,12 @@ from inconcert import (
 from inconcert.tasks.body_exits import Asleep
 from inconcert.tasks.kept_step import STEP
 from tests.conftest import nothing_is_left
-from tests.contract.test_durable import kept
-from tests.contract.test_streams import followed
 from tests.support.clusters import RealCluster
+from tests.support.durable import kept
 from tests.support.jobs import let_expire
 from tests.support.raw import raw
 from tests.support.servers import RealServer
+from tests.support.streams import followed
 from tests.support.world import world
 
 HOUR = 3600.0

@@ -19,12 +19,11 @@ import redis.asyncio
 
 from inconcert import BarrierBroken, Coordinator, SyncProducer
 from tests.support.eventually import eventually
-from tests.support.pages import DOCS, IMPORTS, PAGES, ROOT, SOURCES, Block, python, title
+from tests.support.pages import DOCS, IMPORTS, NAMESPACE, PAGES, ROOT, SOURCES, URL, Block, python, title
 from tests.support.processes import Leashed
 from tests.support.servers import RealServer
 
 APPLICATION = Path(__file__).parent / "application.py"
-URL, NAMESPACE = "redis://localhost:6379/0", '"shop"'  # as the pages have them; the tests put their own there
 
 # Blocks that are elsewhere: compared with an example, or without the servers they need.
 NOT_HERE = {

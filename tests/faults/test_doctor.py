@@ -16,8 +16,8 @@ from inconcert._redis.examination import CLUSTER_TRIALS, ONE_SERVER_TRIALS, TRIA
 from inconcert._redis.rights import Server, least_rights
 from inconcert.cli.findings import CHECKS, Finding, Seen, findings
 from inconcert.tasks.queue_stats import TaskStats
-from tests.faults.test_cli import here
 from tests.support.clusters import RealCluster
+from tests.support.command_line import here
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, raw
 from tests.support.sentinels import SentinelSet

@@ -10,10 +10,10 @@ import pytest
 
 from inconcert import Coordinator, Job, JobFailed, durable
 from inconcert.testing import Process, World, simulate
-from tests.faults.test_streams_faults import check
 from tests.support.durable_history import DurableHistory
 from tests.support.eventually import eventually
 from tests.support.short_lease import with_lease
+from tests.support.streams import check
 
 LEASE = 1.0  # seconds of a heartbeat: less than a call may take, so that what is sent may be late
 THINGS = 3  # that each job begins, and undoes if it fails

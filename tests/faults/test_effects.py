@@ -12,8 +12,8 @@ import pytest
 from inconcert import Coordinator, JobStatus, current_job, durable
 from inconcert import durable as durable_module
 from inconcert._redis import channel as channel_module
-from tests.faults.test_channel import session_of
 from tests.support.background import in_background
+from tests.support.channels import session_of
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of
 from tests.support.jobs import status

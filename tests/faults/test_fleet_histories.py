@@ -16,14 +16,14 @@ from inconcert import Coordinator
 from inconcert.tasks import schedule_follower
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.options import Options
-from tests.contract.test_limits import places
-from tests.faults.test_limits_faults import fed, run_limited, runs, violations
-from tests.faults.test_members_faults import all_keys_are_had, history, share
-from tests.faults.test_stored_schedules_faults import tenth_of
 from tests.support.eventually import eventually
 from tests.support.forked import Forked
 from tests.support.ledger import read_ledger
+from tests.support.limits import places
+from tests.support.limits_history import fed, run_limited, runs, violations
+from tests.support.members import all_keys_are_had, history, share
 from tests.support.raw import raw
+from tests.support.schedules import tenth_of
 from tests.support.servers import RealServer
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobFailed, JobStatus, Restarted, StreamItem, current_job, durable
-from tests.faults.test_streams_faults import check
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import status
@@ -22,6 +21,7 @@ from tests.support.processes import spawn, tell
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
+from tests.support.streams import check
 
 HERE = "tests.faults.test_frozen_workers"
 LEASE = 1.0  # seconds of a heartbeat, here

@@ -34,7 +34,7 @@ from inconcert.reports import detector
 from inconcert.tasks import enqueue
 from inconcert.tasks.sweeper import Asker
 from inconcert.tasks.worker import Worker
-from tests.faults.test_channel import ECHO, FAIL, KEY, echo
+from tests.support.channels import ECHO, FAIL, KEY, echo
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of
 from tests.support.raising import Injected, Unexpected, in_files, raising

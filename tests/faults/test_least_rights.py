@@ -1,7 +1,6 @@
 """Of the rights that a user is given, the server asks for each: without it, something is refused that our code does."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing, nullcontext, suppress
 
 import anyio
@@ -18,12 +17,8 @@ from inconcert.tasks.schedules import count_schedules
 from inconcert.tasks.store import DUE
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.rights import DATABASE, Story, tell
 from tests.support.servers import RealServer, command
-
-DATABASE = 5  # not 0, which needs no SELECT
-
-Story = Callable[[Coordinator, RealServer], Awaitable[object]]
-
 
 # What is done with a coordinator, so that together the stories send every command.
 
@@ -187,16 +182,6 @@ STORIES: list[Story] = [
     opening, forgotten_script, permits, an_election, meetings, signals, mail, chats, a_queue, jobs, a_dead_job,
     a_group_of_members, a_schedule, an_index,
 ]  # fmt: skip
-
-
-async def tell(story: Story, server: RealServer, rights: list[str], namespace: str) -> None:
-    """As a user of this namespace who has just these rights; opening included."""
-    rules = [rule for rule in least_rights(namespace, server=server.version) if not rule.startswith("+")]
-    pattern = f"&{namespace}:{DATABASE}:signal:s*"
-    server.command("ACL", "SETUSER", namespace, "on", ">secret", *rules, pattern, *(f"+{right}" for right in rights))
-    url = f"redis://{namespace}:secret@127.0.0.1:{server.port}/{DATABASE}"
-    async with Coordinator(url, namespace=namespace) as concert:
-        await story(concert, server)
 
 
 def sent(server: RealServer) -> set[str]:

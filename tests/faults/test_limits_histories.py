@@ -5,7 +5,8 @@ import pytest
 
 from inconcert import Job, JobCancelled
 from inconcert.testing import Process, World, simulate
-from tests.faults.test_limits_faults import KEYS, LEASE, Told, register, runs, violations
+from tests.support.jobs import LEASE
+from tests.support.limits_history import KEYS, Told, register, runs, violations
 from tests.support.short_lease import with_lease
 
 JOBS = 24

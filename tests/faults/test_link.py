@@ -11,8 +11,8 @@ import pytest
 from inconcert import Coordinator
 from inconcert._core.renewal import Renewal
 from inconcert._redis.wire import Wire, _TransportWire
-from tests.faults.test_channel import echo, session_of
 from tests.support.background import again_and_again
+from tests.support.channels import echo, session_of
 from tests.support.eventually import eventually
 from tests.support.inner import bells_of, broadcasts_of, channel_of
 from tests.support.proxy import Proxy

@@ -8,65 +8,20 @@ import asyncio
 import logging
 import random
 import time
-from collections import defaultdict
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import pytest
 
 from inconcert import Coordinator, LeaseLost, OutcomeUnknown, Unavailable
 from tests.support.background import in_background
 from tests.support.eventually import eventually
-from tests.support.forked import Forked
-from tests.support.processes import Child, spawn, tell
+from tests.support.members import KEYS, TTL, Held, all_keys_are_had, history
+from tests.support.processes import Child, spawn
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 
 log = logging.getLogger(__name__)
-
-KEYS = [f"site:{number}" for number in range(60)]
-TTL = 1.5
-
-
-async def share(url: str, namespace: str) -> None:
-    """In a process of its own: take part, and say which keys that gives."""
-    async with Coordinator(url, namespace=namespace) as concert:
-        while True:
-            try:
-                async with concert.members("crawlers", ttl=TTL) as me:
-                    async for keys in me.shares(KEYS):
-                        tell("keys", keys=keys, at=time.monotonic())
-            except LeaseLost:
-                tell("lost", keys={}, at=time.monotonic())
-
-
-class Held(NamedTuple):
-    """One key, from when to when one process certainly had it."""
-
-    begin: float
-    end: float
-    token: int
-    process: int
-
-
-def history(children: Mapping[Child, float | None] | Mapping[Forked, float | None]) -> dict[str, list[Held]]:
-    """Who had each key, in order; children are given with the time of their death or pause."""
-    found: defaultdict[str, list[Held]] = defaultdict(list)
-    for child, stopped_at in children.items():
-        had: dict[str, tuple[float, int]] = {}
-        end = stopped_at or time.monotonic()
-        told: list[tuple[float, dict[str, int]]] = [
-            (each["at"], each["keys"]) for each in child.messages if "keys" in each
-        ]
-        for at, keys in [*told, (end, {})]:
-            for key in had.keys() - keys.keys():
-                begin, token = had.pop(key)
-                found[key].append(Held(begin, at, token, child.pid))
-            for key, token in keys.items():
-                had.setdefault(key, (at, token))
-    return {key: sorted(held) for key, held in found.items()}
 
 
 def check_history(found: dict[str, list[Held]]) -> None:
@@ -77,25 +32,12 @@ def check_history(found: dict[str, list[Held]]) -> None:
             assert before.token < after.token, (key, before, after)
 
 
-def keys_of(child: Child | Forked) -> set[str]:
-    """The keys that a child was given last."""
-    messages: list[dict[str, Any]] = child.messages
-    return set(next((each["keys"] for each in reversed(messages) if "keys" in each), ()))
-
-
-async def all_keys_are_had(*children: Child | Forked) -> None:
-    """Return when these have all keys, and each of them some."""
-    await eventually(
-        lambda: all(map(keys_of, children)) and sum(len(keys_of(child)) for child in children) == len(KEYS), timeout=20
-    )
-    assert set().union(*map(keys_of, children)) == set(KEYS)
-
-
 async def test_keys_of_a_killed_process_go_to_the_others(server: RealServer, namespace: str) -> None:
     """When its lease has lapsed."""
     async with AsyncExitStack() as stack:
         children = [
-            await stack.enter_async_context(spawn(f"{__name__}:share", server.url, namespace)) for _ in range(3)
+            await stack.enter_async_context(spawn("tests.support.members:share", server.url, namespace))
+            for _ in range(3)
         ]
         await all_keys_are_had(*children)
         killed_at = time.monotonic()
@@ -109,7 +51,8 @@ async def test_paused_member_learns_that_it_was_lost(server: RealServer, namespa
     """Its keys went elsewhere, with larger tokens; it joins again, and gets a part of them back."""
     async with AsyncExitStack() as stack:
         one, two = [
-            await stack.enter_async_context(spawn(f"{__name__}:share", server.url, namespace)) for _ in range(2)
+            await stack.enter_async_context(spawn("tests.support.members:share", server.url, namespace))
+            for _ in range(2)
         ]
         await all_keys_are_had(one, two)
         before = {**one.messages[-1]["keys"]}
@@ -168,7 +111,7 @@ async def test_one_owner_whoever_dies(server: RealServer, namespace: str, reques
         while time.monotonic() < until:
             living = [child for child, at in stopped.items() if at is None]
             if len(living) < 4:
-                child = await stack.enter_async_context(spawn(f"{__name__}:share", server.url, namespace))
+                child = await stack.enter_async_context(spawn("tests.support.members:share", server.url, namespace))
                 stopped[child] = None
             else:
                 victim = draw.choice(living)

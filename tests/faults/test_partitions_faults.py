@@ -12,10 +12,10 @@ from inconcert import Coordinator, Job, JobFailed, JobStatus, current_job
 from inconcert._claims import consumer
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.sweeper import Asker
-from tests.contract.test_partitions import COUNT, in_partition, nothing_is_kept, one_in_each
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.jobs import LEASE, asleep, forget_all
 from tests.support.ledger import until
+from tests.support.partitions import COUNT, in_partition, nothing_is_kept, one_in_each
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw

@@ -24,7 +24,7 @@ from tests.support.inner import channel_of
 from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
-from tests.support.raw import raw
+from tests.support.raw import commands_processed, raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_permits_faults"
@@ -46,12 +46,6 @@ async def wait_long(concert: Coordinator, permits: Permits[Lease]) -> None:
 async def is_free(permits: Permits[Lease]) -> bool:
     """Whether nobody holds it and nobody waits."""
     return await permits.holders() == [] and await permits.waiters() == 0
-
-
-async def commands_processed(concert: Coordinator) -> int:
-    """How many commands the server has run, those inside scripts not counted, this question included."""
-    info = await raw(concert).info("stats")
-    return int(info["total_commands_processed"])
 
 
 # What children do.

@@ -9,10 +9,10 @@ import pytest
 from inconcert import Coordinator, JobCancelled, JobStatus, Limit, Retry, current_job, durable
 from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
-from tests.contract.test_limits import Running
 from tests.support.background import in_background
 from tests.support.jobs import status
 from tests.support.ledger import until
+from tests.support.limits import Running
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 

@@ -12,7 +12,7 @@ from inconcert import Coordinator, NotConnected, OutcomeUnknown, Unavailable
 from inconcert._redis import channel as channel_module
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import Script
-from tests.faults.test_channel import ECHO, KEY, echo, session_of
+from tests.support.channels import ECHO, KEY, echo, session_of
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of
 from tests.support.proxy import Proxy

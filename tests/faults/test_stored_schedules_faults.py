@@ -1,7 +1,6 @@
 """Schedules that operators change, while workers die, stand still and are cut off: one job for each instant."""
 
 import asyncio
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from tests.support.ledger import read_ledger
 from tests.support.processes import spawn
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
-from tests.support.schedules import following, job_ids, keys_of, look_at_all, set_since
+from tests.support.schedules import following, job_ids, keys_of, look_at_all, set_since, tenth_of
 from tests.support.scripts import command_of
 from tests.support.servers import RealServer
 
@@ -44,11 +43,6 @@ def are_all(ids: list[str]) -> bool:
     """Whether these are jobs of one instant after the other, each once and in order."""
     tenths = [tenth_of(id_) for id_ in ids]
     return tenths == list(range(tenths[0], tenths[0] + len(tenths)))
-
-
-def tenth_of(job_id: str) -> int:
-    """The number of the instant."""
-    return round(datetime.fromisoformat(job_id.partition("@")[2]).timestamp() * 10)
 
 
 async def follow(url: str, namespace: str) -> None:

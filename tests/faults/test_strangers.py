@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator
-from tests.faults.test_channel import session_of
+from tests.support.channels import session_of
 from tests.support.eventually import eventually
 from tests.support.inner import broadcasts_of, wake_ups_of
 from tests.support.raw import raw

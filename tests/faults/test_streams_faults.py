@@ -1,7 +1,7 @@
 """Streams while workers are killed, replies lost, followers cut off and cancelled: each run is whole, and in order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -20,30 +20,12 @@ from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
+from tests.support.streams import check
 
 HERE = "tests.faults.test_streams_faults"
 LEASE = 1.0  # seconds of a heartbeat, here
 WITHIN = 30.0  # seconds
 ITEMS = 400  # of each job that is killed
-
-
-def check(history: Sequence[Any]) -> list[Any]:
-    """The values of the last run of a stream that somebody followed; raises AssertionError if it contradicts itself."""
-    run, number, values = "", 0, list[Any]()
-    for item in history:
-        if isinstance(item, Restarted):
-            run, number, values = "", 0, []
-        elif isinstance(item, Gap):
-            assert item.missed
-            number += item.missed
-        else:
-            found: StreamItem[Any] = item
-            its_run, _, its_number = found.id.partition("-")
-            assert run in ("", its_run), f"{found} came without a restart"
-            assert int(its_number) == number + 1, f"{found} came behind number {number}"
-            run, number = its_run, number + 1
-            values.append(found.value)
-    return values
 
 
 def test_checker_finds_what_is_wrong() -> None:

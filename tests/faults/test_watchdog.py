@@ -21,8 +21,6 @@ from inconcert._claims import watchdog as watchdog_module
 from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.session import Session
-from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
 from tests.support.cancelling import MOMENTS, cancel_at
 from tests.support.eventually import eventually
@@ -33,6 +31,7 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 from tests.support.tls import encrypted
+from tests.support.watchdog import life_of, threads
 
 HERE = "tests.faults.test_watchdog"
 LEASE = 2.0  # seconds of a heartbeat, here; longer than a busy machine may stand still
@@ -45,18 +44,6 @@ def no_thread_is_left() -> Iterator[None]:
     """Whatever a test does to a consumer, its thread ends with it."""
     yield
     assert threads() == []
-
-
-def threads() -> list[threading.Thread]:
-    """The watchdogs of this process."""
-    return [thread for thread in threading.enumerate() if thread.name == "inconcert watchdog"]
-
-
-def life_of(consumer: Consumer) -> WorkerLease[JobState]:
-    """What it has claimed with."""
-    assert consumer._opened is not None
-    assert consumer._opened._partitions[0].worker is not None
-    return consumer._opened._partitions[0].worker
 
 
 # In another process, so that this one can watch.

@@ -8,10 +8,10 @@ import pytest
 from inconcert import Coordinator
 from inconcert._redis.slots import slot_of
 from inconcert.tasks.store import JobKeys
-from tests.faults.test_watchdog import life_of, threads
 from tests.support.clusters import Node, RealCluster
 from tests.support.sentinels import SentinelSet
 from tests.support.short_lease import with_lease
+from tests.support.watchdog import life_of, threads
 
 LEASE = 5.0  # seconds of a heartbeat; the thread renews it after a third
 LONGER = 10.0  # ... where a master must be found dead first

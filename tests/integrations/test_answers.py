@@ -28,11 +28,11 @@ from starlette import background, responses
 
 from inconcert import AcquireTimeout, Coordinator, InconcertError, LeaseLost, NotConnected, errors
 from inconcert.integrations import _answers, aiohttp, fastapi, litestar
+from tests.support.errors import ALL
 from tests.support.eventually import eventually
 from tests.support.exchanges import Exchange, InProcess, OverSocket
 from tests.support.lines import in_line
 from tests.support.servers import RealServer
-from tests.unit.test_errors import ALL
 
 LARGE = bytes(600_000)
 AROUND = ["nothing", "held", "limited", "while_connected"]

@@ -8,11 +8,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import anyio
 import httpx
@@ -21,35 +21,31 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.routing import Route
 
-from inconcert import Coordinator, InvalidName, Job, JobStatus, Lease, LeaseLost, Limit, durable
+from inconcert import Coordinator, InvalidName, JobStatus, Lease, LeaseLost, Limit
 from inconcert.dashboard import Dashboard, Permission, charts, formats, read_only, streams
 from inconcert.dashboard.actions import ACTIONS
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Part
 from inconcert.testing.keys import client_of
 from tests.support.background import in_background
+from tests.support.dashboard import (
+    OURS,
+    PAGES,
+    at_work,
+    bury,
+    fill_others,
+    hold,
+    is_held,
+    reference_in,
+    waiting_for,
+    waits_of,
+)
 from tests.support.eventually import eventually
 from tests.support.http import events, served
 from tests.support.processes import Leashed
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
-OURS = {"sec-fetch-site": "same-origin"}
-PAGES = (
-    "",
-    "queues",
-    "jobs",
-    "locks",
-    "schedules",
-    "workers",
-    "dead",
-    "others",
-    "other?kind=items&name=parcels",
-    "other?kind=signal&name=deploy",
-    "search?q=mail",
-    "jobs/0123456789abcdef.1.0",
-    "live",
-)
 
 
 class Host:
@@ -87,22 +83,6 @@ async def client(host: Host, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]
     async with served(host.app, tmp_path / "s") as client:
         client.base_url = httpx.URL("http://shop/ops")
         yield client
-
-
-async def bury(concert: Coordinator, reason: str = "boom", *args: str) -> str:
-    """A dead-lettered job."""
-    job = await concert.enqueue("send", [*args], queue="mail")
-    async with concert.consume("mail") as jobs:
-        [claimed] = await jobs.try_claim(1)
-        await claimed.bury(ValueError(reason))
-    return job.id
-
-
-def reference_in(page: str, queue: str) -> str:
-    """What stands for a queue in its form."""
-    found = re.search(rf"{queue}.*?name=\"queue\" value=\"(\w+)\"", page, re.DOTALL)
-    assert found is not None
-    return found[1]
 
 
 def held_in(page: str) -> str:
@@ -164,43 +144,6 @@ async def test_job_page_shows_each_state(concert: Coordinator, client: httpx.Asy
     assert "&#34;sent&#34;: 1" in done
     assert "actions/" not in done
     assert "no longer kept" in (await client.get("/jobs/0123456789abcdef.1.0")).text
-
-
-@asynccontextmanager
-async def at_work(concert: Coordinator, text: str) -> AsyncGenerator[Job[Any]]:
-    """A job of a group that runs, with this text in its steps and items; one waits for it."""
-    go_on, has_begun = asyncio.Event(), asyncio.Event()
-
-    @concert.task(name=text, queue="bread", max_attempts=1)
-    async def bake(kind: str) -> AsyncIterator[str]:
-        await durable.step(text, knead, kind)
-        yield text
-        yield kind
-        has_begun.set()
-        await go_on.wait()
-
-    async def knead(kind: str) -> str:
-        return f"{kind}, kneaded"
-
-    @concert.task(name="sell", queue="bread")
-    async def sell() -> None: ...
-
-    group = await concert.group(then=sell.call())
-    await group.add([bake.call(text), sell.options(delay=3600).call()])
-    await group.close()
-    job = group.member(0)
-    await concert.enqueue(text, queue="mail", after=[job.id])
-    async with in_background(concert.run_worker("bread")):
-        await has_begun.wait()
-        await eventually(partial(has_items, job))
-        yield job
-        go_on.set()
-        await job.result()
-
-
-async def has_items(job: Job[Any]) -> bool:
-    """Whether both have arrived."""
-    return len(await job.items()) == 2
 
 
 async def test_job_page_shows_what_belongs_to_it(concert: Coordinator, client: httpx.AsyncClient) -> None:
@@ -340,17 +283,6 @@ async def is_waited_for(concert: Coordinator) -> bool:
     return any(process.waits for process in (await concert.inspect()).processes)
 
 
-async def is_held(concert: Coordinator) -> bool:
-    """Whether a process says that it holds something."""
-    return any(process.holds for process in (await concert.inspect()).processes)
-
-
-async def hold(concert: Coordinator, name: str, label: str = "") -> None:
-    """Hold a lock until it is lost."""
-    async with concert.lock(name, label=label):
-        await anyio.sleep_forever()
-
-
 async def test_locks_are_shown_with_who_waits(
     concert: Coordinator, elsewhere: Coordinator, client: httpx.AsyncClient
 ) -> None:
@@ -439,11 +371,6 @@ async def test_limits_are_shown_of_their_queue(concert: Coordinator, host: Host,
 async def is_held_back(concert: Coordinator, number: int) -> bool:
     """Whether so many jobs wait for a limit."""
     return (await concert.tasks.stats("imports")).queues["imports"].held_back == number
-
-
-async def waits_of(concert: Coordinator, number: int) -> bool:
-    """Whether processes wait for so many things."""
-    return sum(len(process.waits) for process in (await concert.inspect()).processes) == number
 
 
 async def test_others_are_shown_with_who_waits(
@@ -1076,27 +1003,6 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, host: Host, 
         assert "<script>" not in page
         assert page.count("<script") <= 1
     assert sum("onerror" in page for page in pages) >= 7
-
-
-async def fill_others(concert: Coordinator, text: str) -> list[str]:
-    """A queue of items, a mailbox and a chat with this text in every place; the kinds of which one has this name."""
-    queue = concert.queue(text, max_attempts=1)
-    await queue.put({text: text})
-    await queue.put(text)
-    async with await queue.get():
-        raise ValueError(text)
-    await concert.mailbox(text).send(text)
-    return ["items", "mailbox", "rate limiter", "signal"]
-
-
-@asynccontextmanager
-async def waiting_for(concert: Coordinator, text: str) -> AsyncGenerator[None]:
-    """Somebody waits for a signal of this name."""
-    waiting = asyncio.ensure_future(concert.signal(text).wait())
-    await eventually(partial(waits_of, concert, 1))
-    yield
-    waiting.cancel()
-    await asyncio.wait([waiting])
 
 
 async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:

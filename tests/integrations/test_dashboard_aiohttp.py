@@ -18,7 +18,7 @@ from inconcert import Coordinator, Tasks
 from inconcert.dashboard import Dashboard, Permission, read_only
 from inconcert.dashboard import app as dashboard_app
 from inconcert.dashboard.aiohttp import subapp
-from tests.integrations.test_dashboard import OURS, PAGES, bury, reference_in
+from tests.support.dashboard import OURS, PAGES, bury, reference_in
 from tests.support.eventually import eventually
 from tests.support.http import client_at, events
 

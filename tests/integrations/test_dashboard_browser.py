@@ -13,7 +13,7 @@ from starlette.requests import Request
 from inconcert import Coordinator, LeaseLost
 from inconcert.dashboard import Dashboard, Permission
 from inconcert.dashboard.actions import ACTIONS
-from tests.integrations.test_dashboard import at_work, fill_others, hold, is_held, waiting_for
+from tests.support.dashboard import at_work, fill_others, hold, is_held, waiting_for
 from tests.support.eventually import eventually
 from tests.support.http import served_at_port
 

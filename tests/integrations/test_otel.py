@@ -6,13 +6,12 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from inconcert import Coordinator, JobStatus, SyncProducer, WorkerHealth, durable
-from tests.contract.test_durable import wake
-from tests.faults.test_permits_faults import commands_processed
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
+from tests.support.durable import wake
 from tests.support.jobs import status
 from tests.support.lines import in_line
-from tests.support.raw import raw
+from tests.support.raw import commands_processed, raw
 from tests.support.servers import RealServer
 
 pytest.importorskip("opentelemetry.sdk")

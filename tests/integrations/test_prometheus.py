@@ -18,10 +18,10 @@ import pytest
 from inconcert import Coordinator, Job, JobStatus, LeaseLost, Limit, durable
 from inconcert.coordinator import session_ref_of
 from inconcert.members.place import Place
-from tests.contract.test_durable import wake
-from tests.faults.test_cli import SERVICE, start
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
+from tests.support.command_line import SERVICE, start
+from tests.support.durable import wake
 from tests.support.eventually import eventually
 from tests.support.jobs import status
 from tests.support.pages import DOCS

@@ -11,7 +11,7 @@ from tests.support.raw import raw
 
 __all__ = ["LEASE", "asleep", "forget_all", "keys_of", "lapse", "let_expire", "make_due", "status", "watch"]
 
-LEASE = 1.0  # seconds of a heartbeat, here
+LEASE = 1.0  # seconds of a heartbeat, in tests of workers that die
 
 
 async def make_due(concert: Coordinator, queue: str) -> None:

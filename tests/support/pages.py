@@ -10,9 +10,11 @@ from pathlib import Path
 __all__ = [
     "DOCS",
     "IMPORTS",
+    "NAMESPACE",
     "PAGES",
     "ROOT",
     "SOURCES",
+    "URL",
     "Block",
     "anchors",
     "blocks",
@@ -23,6 +25,7 @@ __all__ = [
     "title",
 ]
 
+URL, NAMESPACE = "redis://localhost:6379/0", '"shop"'  # as the pages have them; the tests put their own there
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md"), *DOCS.rglob("*.md")])

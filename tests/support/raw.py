@@ -8,7 +8,18 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from inconcert import Coordinator
 from tests.support.world import USER, world
 
-__all__ = ["as_admin", "client_of", "close_raw", "infos", "let_hear", "listeners", "new_client", "publish", "raw"]
+__all__ = [
+    "as_admin",
+    "client_of",
+    "close_raw",
+    "commands_processed",
+    "infos",
+    "let_hear",
+    "listeners",
+    "new_client",
+    "publish",
+    "raw",
+]
 
 _admins: dict[Any, Any] = {}  # a cluster's client, or another's pool -> a client for the default user
 
@@ -41,6 +52,11 @@ async def infos(concert: Coordinator, section: str) -> list[Any]:
         return [await client.info(section)]
     await client.initialize()
     return [await client.info(section, target_nodes=node) for node in client.get_primaries()]
+
+
+async def commands_processed(concert: Coordinator) -> int:
+    """Return how many commands all servers have run, this question included."""
+    return sum(int(info["total_commands_processed"]) for info in await infos(concert, "stats"))
 
 
 async def _of_channel(concert: Coordinator, verb: str, channel: str, *args: str | bytes) -> Any:

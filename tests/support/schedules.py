@@ -1,5 +1,6 @@
 """What tests do to schedules beside their users: let time have passed, and look as a worker does."""
 
+from datetime import datetime
 from typing import Any
 
 from inconcert import Coordinator
@@ -8,6 +9,8 @@ from inconcert.tasks.store import JobKeys
 from inconcert.tasks.stored_schedule import id_prefix
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
+
+__all__ = ["following", "job_ids", "keys_of", "look_at_all", "now_ms", "set_since", "tenth_of"]
 
 
 def keys_of(concert: Coordinator, id_: str) -> JobKeys:
@@ -43,3 +46,8 @@ async def now_ms(concert: Coordinator) -> int:
 async def job_ids(concert: Coordinator) -> list[str]:
     """The ids of all jobs, sorted."""
     return sorted((await read_ledger(raw(concert), concert._ref.keys.namespace)).bodies)
+
+
+def tenth_of(job_id: str) -> int:
+    """The number of the instant."""
+    return round(datetime.fromisoformat(job_id.partition("@")[2]).timestamp() * 10)

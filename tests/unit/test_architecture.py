@@ -1,4 +1,4 @@
-"""Imports go one way, without circles, and the driver is spoken to in one place."""
+"""Imports go one way, without circles, the driver is spoken to in one place, and tests share what is in support."""
 
 import ast
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[2] / "src"
+TESTS = Path(__file__).parents[1]
 
 _LAYERS = (
     {"errors", "_rules", "_lua", "_version"},
@@ -120,6 +121,16 @@ def driver_imports(src: Path) -> list[str]:
     ]
 
 
+def imported_tests(tests: Path) -> list[str]:
+    """Imports of a file of tests: what two of them need belongs in `tests/support`."""
+    return [
+        str(found)
+        for path in sorted(tests.rglob("*.py"))
+        for found in imports_of(".".join(path.relative_to(tests.parent).with_suffix("").parts), path)
+        if found.imported.startswith("tests.") and any(part.startswith("test_") for part in found.imported.split("."))
+    ]
+
+
 def test_no_module_imports_from_a_layer_above_it() -> None:
     """Every import within the package goes down or sideways."""
     assert any(inner_imports(SRC)), "no imports found: is the package still in src/inconcert?"
@@ -134,6 +145,32 @@ def test_no_import_is_circular() -> None:
 def test_driver_is_imported_in_one_folder() -> None:
     """Outside `_redis/` and `testing/`, `redis` is imported for type hints only."""
     assert driver_imports(SRC) == []
+
+
+def test_no_file_of_tests_is_imported() -> None:
+    """A change of one concerns no other."""
+    assert imported_tests(TESTS) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from tests.contract.test_jobs import status",
+        "from tests.contract import test_jobs",
+        "import tests.contract.test_jobs",
+        "from .test_jobs import status",
+        "def late():\n    from . import test_jobs",
+    ],
+)
+def test_import_of_a_file_of_tests_is_found_however_it_is_written(tmp_path: Path, text: str) -> None:
+    """Absolute, relative or deferred."""
+    folder = tmp_path / "tests/contract"
+    folder.mkdir(parents=True)
+    (folder / "test_tasks.py").write_text(f"from tests.support.jobs import status\n{text}", "utf-8")
+
+    [found] = imported_tests(tmp_path / "tests")
+
+    assert found.startswith("tests.contract.test_tasks:")
 
 
 @pytest.fixture
