@@ -86,6 +86,7 @@ BOUNDED = {
     "sessions/layout": "a namespace whose keys were all deleted has the layout of before",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
     "tasks/ask_again": "jobs that wait by now ask once more, as anybody may let them",
+    "tasks/end_expired": "it ends what has expired by now, as anybody may",
     "tasks/follow": "a child that has ended is told of its parent's end, and then forgotten",
     "tasks/forget": "a child that has ended stays forgotten",
     "tasks/lift_limits": "it lifts what no job had for two minutes by now, as any worker may that looks",

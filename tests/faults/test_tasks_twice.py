@@ -479,6 +479,22 @@ async def test_second_lifting_of_a_limit_changes_nothing(scene: Scene) -> None:
     assert await scene.client.hget(scene.keys.places, "ab") != b"1 1 0"
 
 
+@pytest.mark.twice("tasks/end_expired")
+async def test_second_look_at_what_has_expired_ends_nothing(scene: Scene) -> None:
+    """What was ended is dead once, and stays so."""
+    body = b'1 {"name":"t","args":[],"kwargs":{},"expires":0.5}'
+    await scene.client.hset(scene.keys.bodies, "ready2", body)
+    await scene.client.zadd(scene.keys.children, {"ready2 later": 0})  # which is to hear of it
+    await scene.client.hset(scene.keys.failures, "ready2", "2 it broke")
+    looking = {"inboxes": scene.inboxes, "name": "q", "ids": ("held", "ready1", "ready2")}
+    assert await scene.run("tasks/end_expired", **looking) == [3, 1, b"ready2"]
+    assert b'"attempts":2}' in await scene.client.hget(scene.keys.reasons, "ready2")
+    before = await scene.ledger()
+    assert await scene.run("tasks/end_expired", **looking) == [3, 0]
+    assert await scene.ledger() == before
+    assert sorted(before.dead) == ["dead", "ready2"]
+
+
 @pytest.mark.twice("tasks/sweep_groups")
 async def test_second_sweep_of_groups_finds_nothing(scene: Scene) -> None:
     """What was due is forgotten."""

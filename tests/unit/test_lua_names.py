@@ -15,7 +15,7 @@ SCRIPTS = sorted(
 # What every supported server gives to a script, as far as it needs it: no clock, no randomness, no output.
 GLOBALS = {
     *("KEYS", "ARGV", "redis", "bit", "cjson", "cmsgpack", "math", "string", "table"),
-    *("error", "ipairs", "next", "pairs", "select", "tonumber", "tostring", "type", "unpack"),
+    *("error", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "tostring", "type", "unpack"),
 }
 
 

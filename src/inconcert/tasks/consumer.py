@@ -24,6 +24,7 @@ from inconcert._rules.names import check_name
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks.claimed_job import ClaimedJob, HandedOutJob, state_of
 from inconcert.tasks.dependents import Relay
+from inconcert.tasks.expiry import Expiry
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.once import OnceWorkerLease
 from inconcert.tasks.registry import Registry
@@ -117,7 +118,6 @@ class Consumer:
         if self._opened is not None:
             raise RuntimeError("this consumer is open already; make another with consume()")
         session = self._ref.session
-        served = ServedQueues(session, self._jobs, self.queues, self._registry)
         opened = (_Opened if self._capacity is not None else _OpenedByUser)(
             session,
             self._jobs,
@@ -126,7 +126,6 @@ class Consumer:
             delivery=self._delivery,
             capacity=self._capacity,
             lease=self._lease,
-            served=served,
             registry=self._registry,
             unknown_tasks=self._unknown_tasks,
         )
@@ -207,7 +206,6 @@ class _Opened(ClaimConsumer[JobState]):
         delivery: Guarantee,
         capacity: int | None,
         lease: float,
-        served: ServedQueues,
         registry: Registry,
         unknown_tasks: UnknownTasks | None,
     ) -> None:
@@ -221,10 +219,10 @@ class _Opened(ClaimConsumer[JobState]):
         self._delivery = delivery
         self._lease = lease
         self._about = describe(self._address, queues, capacity)
-        self._served = served
         self._registry = registry
         self._unknown_tasks = unknown_tasks
         self._relay = Relay(session, jobs)
+        self._served = ServedQueues(session, jobs, queues, registry, Expiry(session, jobs, self._relay))
         self._is_stopped = False
         self._ahead: deque[JobState] = deque()
         self._turn = anyio.Lock(fast_acquire=True)  # of the tasks that share the consumer: one claims after the other

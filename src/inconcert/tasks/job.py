@@ -205,7 +205,8 @@ class Job(Generic[R_co]):
     async def reschedule(self, *, delay: Seconds) -> bool:
         """Change when a job is due that is delayed, or waits for its next attempt or for others.
 
-        The server's clock decides.  `expires` still counts from when the job was enqueued.
+        The server's clock decides.  `expires` still counts from when the job was enqueued; a job that is delayed is due
+        then at the latest.
 
         Args:
             delay: Seconds until it is due, from now, or for a job that waits for others from when they have succeeded;

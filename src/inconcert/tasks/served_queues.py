@@ -1,4 +1,4 @@
-"""The background task that reports which queues a consumer serves, and warns of queues with jobs that no one serves."""
+"""The background task that reports which queues a consumer serves, and looks after those that nobody claims from."""
 
 import logging
 import random
@@ -11,6 +11,7 @@ from inconcert._core.session import Session
 from inconcert._redis.replies import rows
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
+from inconcert.tasks.expiry import Expiry
 from inconcert.tasks.lifted_limits import LiftedLimits
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.store import REPORT_SERVED, STATS, JobKeyspace, StatsRow
@@ -26,7 +27,7 @@ _SILENT = 120.0  # seconds; a queue that is served is reported twice in this tim
 class ServedQueues:
     """Reports when it starts, and every minute. It warns once of each queue with jobs that no one serves.
 
-    In the same turn it lifts the limits that tasks have no longer.
+    In the same turn it lifts the limits that tasks have no longer, and ends jobs that have expired unclaimed.
 
     It checks the queues of the tasks of this process, and those that any consumer has served in the last day.
 
@@ -35,34 +36,41 @@ class ServedQueues:
         jobs: The keys of all jobs; who serves what is known in their first partition.
         queues: The queues that the consumer serves.
         registry: The tasks of this process.
+        expiry: Ends jobs that expire where no worker claims them.
     """
 
-    def __init__(self, session: Session, jobs: JobKeyspace, queues: Sequence[str], registry: Registry) -> None:
+    def __init__(
+        self, session: Session, jobs: JobKeyspace, queues: Sequence[str], registry: Registry, expiry: Expiry
+    ) -> None:
         self._session = session
         self._jobs = jobs
         self._queues = queues
         self._registry = registry
         self._lifted = LiftedLimits(session, jobs, queues, registry)
+        self._expiry = expiry
         self._warned: set[str] = set()
 
     async def run(self) -> None:
         """Report until cancelled."""
         while True:
+            unserved: set[str] = set()
             try:
-                await self._warn(await self._report())
+                unserved = await self._report()
+                await self._warn(sorted(unserved - self._warned))
             except InconcertError as error:
                 _log.warning("unserved queues cannot be checked yet: %s", error)
             await self._lifted.lift()
+            await self._expiry.end(self._queues, unserved)
             await anyio.sleep(random.uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))
 
-    async def _report(self) -> list[str]:
-        """Report the served queues; returns those that no one serves, without those already warned of."""
+    async def _report(self) -> set[str]:
+        """Report the served queues; returns those that no one serves."""
         names = (*self._queues, *sorted(self._registry.queues - set(self._queues)))
         report = REPORT_SERVED(
             self._jobs.partitions[0], silent_ms=milliseconds(_SILENT), count=len(self._queues), names=names
         )
         found = await self._session.run(report)
-        return sorted({name.decode() for name in found} - self._warned)
+        return {name.decode() for name in found}
 
     async def _warn(self, names: list[str]) -> None:
         if not names:

@@ -67,6 +67,7 @@ __all__ = [
     "DESCRIBED",
     "DESCRIBE_JOBS",
     "DUE",
+    "END_EXPIRED",
     "ENQUEUE",
     "ENQUEUE_AFTER",
     "FIND_SCHEDULE",
@@ -282,6 +283,7 @@ class StatsRow(NamedTuple):
 
 ACK_AND_ENQUEUE = load("tasks/ack_and_enqueue").bind(JobKeys, QueueKeys)
 ADD_MEMBERS = load("tasks/add_members").bind(JobKeys)
+END_EXPIRED = load("tasks/end_expired").bind(JobKeys, QueueKeys)
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
 ENQUEUE_AFTER = load("tasks/enqueue_after").bind(JobKeys, QueueKeys)
 RESOLVE_DEPENDENTS = load("tasks/resolve_dependents").bind(JobKeys)

@@ -1,17 +1,18 @@
 -- tasks/reschedule: change when delayed jobs of one queue are due.
 --
--- KEYS  bodies states dead queue bell delayed recent older held_back places
+-- KEYS  bodies states dead queue bell delayed recent older held_back places undo
 -- ARGV  delay_ms  integer >= 0; from now, or, if they wait for others, from their success
 -- ARGV  name      of the queue
 -- ARGV  request   string, unique to this call
 -- ARGV  ids..     of the jobs, 1 to 250
--- RETURNS  how many are due then; the others are already in their queue, run or have ended
+-- RETURNS  how many are due then, or when they expire if that is before; the others are already in their queue, run or have ended
 -- TWICE    the same, and nothing is changed, even if they were rescheduled in between
 -- COST     O(N log D), N ids, D delayed jobs of the queue
 -- @include server_time
 -- @include recall
 -- @include remember
 -- @include make_ready
+-- @include cut_delay
 -- @include leave_lines
 -- @include replace_next
 local answer = recall(recent, older, request)
@@ -22,7 +23,7 @@ local state = redis.call('HMGET', states, unpack(ARGV, IDS))
 for i = 1, #state do
   if state[i] == 'delayed ' .. name then
     -- All are read before one is changed: a foreign key stops the script here.
-    -- @guard queue:list bell:list held_back:zset places:hash
+    -- @guard queue:list bell:list held_back:zset places:hash undo:hash
     break
   end
 end
@@ -38,7 +39,9 @@ answer = 0
 for i = 1, #state do
   local id, is_due_then = ARGV[IDS + i - 1], true
   if state[i] == 'delayed ' .. name then
-    make_ready(queue, bell, delayed, states, id, delay_ms, now_ms, name)
+    local is_undoing = (redis.call('HGET', undo, id) or '-') ~= '-'  -- that has no end
+    local its_delay_ms = is_undoing and delay_ms or cut_delay(bodies, id, delay_ms, now_ms)
+    make_ready(queue, bell, delayed, states, id, its_delay_ms, now_ms, name)
   elseif state[i] and string.sub(state[i], 1, 8) == 'waiting ' then
     redis.call('HSET', states, id, 'waiting ' .. delay_ms .. string.match(state[i], '^waiting %d+(%S*) ') .. ' ' .. name)
   else

@@ -18,6 +18,7 @@
 -- @include is_here
 -- @include tell_child
 -- @include make_ready
+-- @include cut_delay
 -- @include forget_parents
 -- @include count_waiting
 -- @include group_outcome
@@ -48,6 +49,7 @@ local function start(id, delay_ms, name)
     return
   elseif first then
     count_waiting(waiting, name, -1)
+    delay_ms = cut_delay(bodies, id, delay_ms, now_ms)
     make_ready(KEYS[first], KEYS[first + 1], KEYS[first + 2], states, id, delay_ms, now_ms, name)
     return
   end

@@ -1,0 +1,78 @@
+-- tasks/end_expired: dead-letter those of some jobs that have expired while they were in a queue, or waited for others.
+--
+-- KEYS  queue bodies states dead reasons failures crashes watchers parents children outcomes news waiting pending
+-- KEYS  unfollowed progress awaited groups settled undo places held_back history
+-- ARGV  inboxes  prefix of each session's inbox channel
+-- ARGV  name     of the queue; '' to look at those only that wait for others
+-- ARGV  ids..    of the jobs, 1 to 250, in this queue or waiting for others
+-- RETURNS  {looked, has_news, id, ...}: at how many of the ids it looked, fewer than given if these have 1 MiB; 1 if
+--          dependents must be notified, otherwise 0; and those that it dead-lettered
+-- TWICE    dead-letters none of them again, and those that have expired since
+-- COST     O(N (P + log D)), N ids, P their places in the queue, D dead jobs
+-- @include server_time
+-- @include expiry_of
+-- @include dead_letter
+-- @include notify_watchers
+-- @include note_end
+-- @include count_waiting
+-- @include record_end
+-- @include history_of
+local MOST_BYTES, AT_ONCE = 1048576, 16  -- bodies that are read in one go
+local now_ms = math.floor(server_time() / 1000)
+
+-- @guard queue:list history:zset keys.groups:hash keys.settled:zset
+local some_are_held_back = redis.call('ZCARD', held_back) > 0
+
+-- Takes it from where it is.  Returns the name of its queue; nil if it is elsewhere, or is left to the worker that claims it,
+-- because it may be about to take a place, or is to be undone.
+local function take(id, body)
+  local state = redis.call('HGET', states, id)
+  local its_queue = string.match(state or '', '^waiting %S+ (.*)$')
+  if redis.call('HEXISTS', undo, id) == 1 or not its_queue and (state or name == '' or redis.call('ZSCORE', dead, id)) then
+    return nil
+  elseif its_queue then
+    count_waiting(waiting, its_queue, -1)
+    return its_queue
+  end
+  local limits = string.match(body, '^%d+ %d+(/%S+)')
+  local key = limits and string.match(limits, '/s:(%x+)')
+  local has_turn = key and redis.call('HGET', places, '@' .. key) == id
+  local is_left = has_turn or limits and some_are_held_back
+  return not is_left and redis.call('LREM', queue, 1, id) == 1 and name or nil
+end
+
+local ended, has_news = {}, 0
+local function end_if_expired(id, body)
+  local ends_ms, expires = expiry_of(body)
+  local its_queue = ends_ms and now_ms > ends_ms and take(id, body)
+  if not its_queue then
+    return
+  end
+  local failed = string.match(redis.call('HGET', failures, id) or '0', '^%d+')
+  local attempts = failed + (redis.call('HGET', crashes, id) or 0)
+  for _, key in ipairs({states, pending, unfollowed, progress, awaited}) do
+    redis.call('HDEL', key, id)
+  end
+  local shown = string.gsub(id, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end)
+  local reason = string.format(
+    '{"reason":"JobExpired: job %s was not started within %g s; replay it if it is still wanted","traceback":"","attempts":%d}',
+    shown, expires, attempts)
+  dead_letter(dead, reasons, id, now_ms, reason, its_queue)
+  notify_watchers(watchers, inboxes, id)
+  record_end(history, history_of(body), id, 'failed ' .. reason, '', attempts)
+  if note_end(keys, id, 'failed ' .. reason) then
+    has_news = 1
+  end
+  ended[#ended + 1] = id
+end
+
+local next_id, bytes = IDS, 0
+while next_id <= #ARGV and bytes < MOST_BYTES do
+  local some = {unpack(ARGV, next_id, math.min(next_id + AT_ONCE - 1, #ARGV))}
+  for n, body in ipairs(redis.call('HMGET', bodies, unpack(some))) do
+    bytes = bytes + #(body or '')
+    end_if_expired(some[n], body)
+  end
+  next_id = next_id + #some
+end
+return {next_id - IDS, has_news, unpack(ended)}
