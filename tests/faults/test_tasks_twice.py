@@ -55,7 +55,7 @@ class Scene:
         answer: list[bytes] = await self.run(
             "tasks/enqueue",
             results=self.keys.results(job for job, _, _ in jobs),
-            name="q",
+            queue_name="q",
             jobs=[part for job, delay_ms, name in jobs for part in (job, RECORDED, delay_ms, name, 0)],
         )
         return answer
