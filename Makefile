@@ -88,7 +88,7 @@ cluster: $(VENV)/.dev ## the contract tests on a cluster of three masters
 
 rest: $(VENV)/.dev ## what `make test` leaves out: the types of all tests, more cases on fakeredis, examples, and faults on uvloop
 	$(BIN)/basedpyright
-	$(CONTRACT) -k fakeredis
+	$(CONTRACT) tests/faults -k fakeredis
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --examples 10 -o timeout=1200 -o faulthandler_timeout=1230 \
 	  tests/stateful tests/unit/test_schedule.py
 	$(MAKE) uvloop FAULTS="$(OTHER_FAULTS)"

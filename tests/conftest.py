@@ -5,7 +5,7 @@ import gc
 import inspect
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Generator, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, cast, get_args
 
@@ -152,7 +152,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seconds", type=float, default=30.0, help="how long each torture test makes faults")
     parser.addoption("--examples", type=float, default=1.0, help="how many times as many as usual Hypothesis draws")
     parser.addoption("--one-each", action="store_true", help="of each test function that is no unit test one case")
-    parser.addoption("--one-fake-each", action="store_true", help="of each contract test one case on fakeredis")
+    parser.addoption("--one-fake-each", action="store_true", help="of each test on both servers one case on fakeredis")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 
 
@@ -197,20 +197,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if mark is not None and world().cluster:
             item.add_marker(pytest.mark.skip(reason=f"one server only: {mark.args[0]}"))
     first: dict[str, pytest.Item] = {}
+    ids = {item.nodeid for item in items}
     for item in items:
-        first.setdefault(_case(item), item)
+        first.setdefault(_case(item, ids), item)
     kept = set(first.values())
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = sorted(first.values(), key=lambda item: item.get_closest_marker("slow") is None)
 
 
-def _case(item: pytest.Item) -> str:
+def _case(item: pytest.Item, ids: Container[str]) -> str:
     """The same for cases of which the first is enough."""
     options, parts = item.config.option, item.path.parts
     function = item.nodeid.partition("[")[0]
     if options.one_each and "unit" not in parts:  # there each case is a script or a page of its own
         return function
-    if options.one_fake_each and "contract" in parts and "fakeredis" in item.nodeid:
+    is_twin = "fakeredis" in item.nodeid and item.nodeid.replace("fakeredis", "real") in ids
+    if options.one_fake_each and is_twin and "stateful" not in parts:  # a model draws other steps on each server
         return f"{function} on fakeredis"
     return item.nodeid
 
