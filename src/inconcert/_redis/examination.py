@@ -38,8 +38,8 @@ TRIALS = (
     *("hdel $ x", "hexists $ x", "hget $ x", "hgetall $", "hincrby $ x 1", "hlen $", "hmget $ x", "hscan $ 0"),
     *("hset $ x x", "hsetnx $ x x"),
     *("sadd $ x", "scard $", "sdiff $", "sismember $ x", "smembers $", "srem $ x"),
-    *("zadd $ 1 x", "zcard $", "zcount $ 0 0", "zlexcount $ - +", "zpopmin $", "zrange $ 0 0", "zrangebylex $ - +"),
-    *("zrangebyscore $ 0 0", "zrank $ x", "zrem $ x", "zremrangebyscore $ 0 0", "zrevrange $ 0 0"),
+    *("zadd $ 1 x", "zcard $", "zcount $ 0 0", "zlexcount $ - +", "zmscore $ x", "zpopmin $", "zrange $ 0 0"),
+    *("zrangebylex $ - +", "zrangebyscore $ 0 0", "zrank $ x", "zrem $ x", "zremrangebyscore $ 0 0", "zrevrange $ 0 0"),
     *("zrevrangebylex $ + -", "zrevrank $ x", "zscan $ 0", "zscore $ x", "zunionstore $ 1 $"),
     *("time", "del $"),
 )

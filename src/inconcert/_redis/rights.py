@@ -44,8 +44,8 @@ _DATA = (
     *("get", "getrange", "incrby", "set"),
     *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hscan", "hset", "hsetnx"),
     *("sadd", "scard", "sdiff", "sismember", "smembers", "srem"),
-    *("zadd", "zcard", "zcount", "zlexcount", "zpopmin", "zrange", "zrangebylex", "zrangebyscore", "zrank", "zrem"),
-    *("zremrangebyscore", "zrevrange", "zrevrangebylex", "zrevrank", "zscan", "zscore", "zunionstore"),
+    *("zadd", "zcard", "zcount", "zlexcount", "zmscore", "zpopmin", "zrange", "zrangebylex", "zrangebyscore", "zrank"),
+    *("zrem", "zremrangebyscore", "zrevrange", "zrevrangebylex", "zrevrank", "zscan", "zscore", "zunionstore"),
     "time",
 )
 
