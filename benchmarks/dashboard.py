@@ -25,7 +25,7 @@ import uvicorn
 from benchmarks import results
 from benchmarks.figures import Table
 from benchmarks.processes import next_line, start
-from benchmarks.server import commands_processed, cpu_seconds, info, version
+from benchmarks.server import calls_of_scripts, commands_processed, cpu_seconds, info, version
 from inconcert import Coordinator
 from inconcert.dashboard import Dashboard, read_only
 
@@ -162,7 +162,7 @@ async def measure_viewers(concert: Coordinator, url: str, seconds: float, table:
 
 async def used(concert: Coordinator) -> tuple[float, float, float]:
     """Scripts that were called, commands with those that scripts ran, and seconds of the main thread."""
-    calls = (await info(concert.redis, "commandstats"))["cmdstat_evalsha"]["calls"]
+    calls = calls_of_scripts(await info(concert.redis, "commandstats"))
     return calls, await commands_processed(concert.redis), await cpu_seconds(concert)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.figures import Table, ratio
-from benchmarks.server import info, version
+from benchmarks.server import calls_of_scripts, info, version
 from inconcert import Coordinator, Limit, Rate, current_job
 
 WORKERS = 20
@@ -64,8 +64,7 @@ async def fleet(url: str, count: int) -> AsyncGenerator[None]:
 
 async def scripts(concert: Coordinator) -> int:
     """How many scripts the server has run."""
-    calls = (await info(concert.redis, "commandstats"))["cmdstat_evalsha"]["calls"]
-    return int(calls)
+    return calls_of_scripts(await info(concert.redis, "commandstats"))
 
 
 async def begun(text: str) -> None:

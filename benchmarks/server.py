@@ -1,5 +1,6 @@
 """What the server says of itself."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import redis.asyncio
@@ -36,9 +37,14 @@ async def memory(concert: Coordinator) -> int:
     return int((await info(concert.redis, "memory"))["used_memory"])
 
 
+def calls_of_scripts(stats: Mapping[str, Any]) -> int:
+    """How many scripts were called, of `INFO commandstats`."""
+    return sum(int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in ("eval", "evalsha"))
+
+
 async def scripts_run(concert: Coordinator) -> list[int]:
     """How many scripts each node of a cluster has run since its start."""
     client: Any = concert.redis_cluster
     nodes = await client.info("commandstats", target_nodes=client.ALL_NODES)
     found = nodes.values() if len(client.get_nodes()) > 1 else [nodes]
-    return [int(stats["cmdstat_evalsha"]["calls"]) for stats in found]
+    return [calls_of_scripts(stats) for stats in found]

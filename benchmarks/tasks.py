@@ -97,7 +97,7 @@ class Commands:
     """Commands of clients, and those inside scripts; without those with which a connection begins."""
 
     LAST = "no more commands"
-    SETTING_UP = b'"HELLO"', b'"CLIENT"', b'"SCRIPT"'
+    SETTING_UP = b'"HELLO"', b'"CLIENT"'
 
     def __init__(self) -> None:
         self.of_clients = self.in_scripts = 0

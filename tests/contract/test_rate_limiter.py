@@ -13,6 +13,7 @@ import pytest
 from inconcert import AcquireTimeout, Coordinator, InvalidName, NotConnected, RateDecision, RateLimiter, RateStatus
 from tests.support.eventually import eventually
 from tests.support.raw import infos, raw
+from tests.support.scripts import scripts_run
 
 
 @pytest.fixture
@@ -354,12 +355,12 @@ async def test_waiting_costs_about_two_round_trips(concert: Coordinator) -> None
     await limiter.acquire()
     await concert._ref.session.inbox.listen(limiter._keys.line)  # on a cluster all would ask again once it does
 
-    async def scripts_run() -> int:
-        return sum(each.get("cmdstat_evalsha", {}).get("calls", 0) for each in await infos(concert, "commandstats"))
+    async def calls() -> int:
+        return sum(scripts_run(each) for each in await infos(concert, "commandstats"))
 
-    before = await scripts_run()
+    before = await calls()
     await asyncio.gather(*(limiter.acquire() for _ in range(100)))
-    assert before + 100 < await scripts_run() <= before + 300
+    assert before + 100 < await calls() <= before + 300
 
 
 # Giving back.

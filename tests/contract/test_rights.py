@@ -18,7 +18,7 @@ PAGE = ROOT / "docs/how-to/deploy.md"
 
 # What is sent outside scripts, or by a script with its second word.
 SENT = {
-    "eval", "evalsha", "script|load", "publish", "subscribe", "psubscribe", "unsubscribe", "punsubscribe", "blpop",
+    "eval", "evalsha", "publish", "subscribe", "psubscribe", "unsubscribe", "punsubscribe", "blpop",
     "client|setname", "client|setinfo", "select", "wait", "ping", "pubsub|channels", "pubsub|numsub",
     "asking", "cluster|slots", "ssubscribe", "sunsubscribe", "spublish", "pubsub|shardchannels", "pubsub|shardnumsub",
 }  # fmt: skip

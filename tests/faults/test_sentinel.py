@@ -250,7 +250,7 @@ async def test_client_of_sentinels_goes_on_with_the_new_master(sentinels: Sentin
         async with concert.lock("door"):
             new = await asyncio.to_thread(manual, sentinels)
             known_at = time.monotonic()
-            await eventually(lambda: len([line for line in _clients(new) if "cmd=evalsha" in line]) == 1)
+            await eventually(lambda: len([line for line in _clients(new) if "cmd=eval" in line]) == 1)
             assert time.monotonic() - known_at < ONE_SECOND
         assert await concert.lock("door").try_acquire()
     for one in asked.sentinels:

@@ -37,13 +37,6 @@ class _Urgent(Call):
     overtakes = True
 
 
-@pytest.fixture(autouse=True)
-def _scripts(server: RealServer) -> None:
-    """The server knows them, or they would be sent twice."""
-    for command in LENGTH(key=KEY, text=""), TEXT(key=KEY, length=0), NOTE(keys=[], notes=KEY, text=""):
-        server.command("SCRIPT", "LOAD", command.script.source)
-
-
 @pytest.fixture
 async def slow(server: RealServer) -> AsyncIterator[Proxy]:
     """A link of 1 MB/s to the common server."""

@@ -12,7 +12,7 @@ from sys import modules
 import pytest
 
 import inconcert
-from inconcert._redis.scripts import Parameter, Script, loaded, parameters
+from inconcert._redis.scripts import Parameter, Script, load, parameters
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 INCLUDES = LUA / "include"
@@ -105,7 +105,7 @@ def documented() -> dict[str, dict[str, str]]:
     for module in walk_packages(inconcert.__path__, "inconcert."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
-    return {script.name: dict(_documented(script)) for script in loaded()}
+    return {name: dict(_documented(load(name))) for name in map(title, SCRIPTS)}
 
 
 def _documented(script: Script) -> Iterator[tuple[str, str]]:

@@ -44,8 +44,8 @@ class Call(asyncio.Future[Reply]):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is still a reason to send it."""
-        return self.must_run or not self.done()
+        """Whether there is still a reason to send it, unless it must run."""
+        return not self.done()
 
     @property
     def was_refused(self) -> bool:
@@ -98,5 +98,6 @@ class Call(asyncio.Future[Reply]):
         return None
 
     def carry_source(self) -> None:
-        """From now on send the script's source too: the server does not have it cached."""
-        self.packed = self.command.pack_with_source()
+        """From now on send the script's source too: the server may not have it."""
+        if self.command.script.source:  # otherwise it is a plain command
+            self.packed = self.command.pack_with_source()

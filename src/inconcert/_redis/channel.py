@@ -19,6 +19,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 import anyio
 import hiredis
@@ -30,7 +31,7 @@ from inconcert._redis.held_back import HeldBack
 from inconcert._redis.large_replies import LargeReplies
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply, error_for, is_passing
-from inconcert._redis.scripts import loaded
+from inconcert._redis.scripts import Script
 from inconcert._redis.traffic import traffic
 from inconcert._redis.transport import ChannelOwner
 from inconcert._redis.wire import Pool, Wire
@@ -52,6 +53,7 @@ _A_MOMENT = 1.0  # seconds that reconnecting may take before the server counts a
 _CLOSE_TIMEOUT = 2.0  # seconds that closing waits for what is under way, such as releases
 _ASKING = pack("ASKING")
 _REDIRECTIONS = {"MOVED", "ASK"}
+_script_of = attrgetter("command.script")
 
 
 class Channel:
@@ -88,12 +90,14 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
         self._lost_at: float | None = None
+        self._known: set[Script] = set()  # those whose source was sent on this wire
+        self._not_run: deque[Call] = deque()  # the server lacked their scripts; next when nothing is unanswered
         self._unsent: deque[Call] = deque()
-        self._has_large = False  # whether any of these may be large
         self._held_back = HeldBack()
+        self._must_look = False  # whether any is not run or held back, or one of the unsent may be large
         self._large_replies = LargeReplies(self._take_anew)
         self._unanswered: deque[Call | None] = deque()  # None: a reply to discard
-        self._bytes = 0  # of all calls in all three
+        self._bytes = 0  # of all these calls
         self._flush_is_due = False
         self.timer: asyncio.TimerHandle | None = None
         self._waiting_for_room: dict[int, deque[_Waiting]] = {}  # by the limit on bytes under way
@@ -117,17 +121,14 @@ class Channel:
         self.is_closed = True
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(_CLOSE_TIMEOUT if self._wire is not None else 0):
-                while self._unsent or self._held_back.calls or self._unanswered:
+                while self._unsent or self._held_back.calls or self._not_run or self._unanswered:
                     await self._room(_MOST_BYTES, 0, None)  # returns after each reply, because any reply leaves room
             await self._link.close()
         if self.timer is not None:
             self.timer.cancel()
         self._wire = None
-        for call in [*self._unanswered, *self._held_back.take_all(), *self._unsent]:
-            if call is not None:
-                call.give_up(self._with_reason("before the coordinator was closed"))
-        self._unanswered.clear()
-        self._unsent.clear()
+        for call in self._take_all():
+            call.give_up(self._with_reason("before the coordinator was closed"))
         self._bytes = 0
         for waiting in itertools.chain.from_iterable(self._waiting_for_room.values()):
             waiting.end()  # the caller then finds the channel closed
@@ -154,7 +155,7 @@ class Channel:
         size = len(call.packed)
         self._bytes += size
         if size > _LARGE:
-            self._has_large = True
+            self._must_look = True
         if not self._flush_is_due:
             self._flush_soon()
         elif len(self._unsent) >= _ENOUGH:
@@ -167,10 +168,12 @@ class Channel:
         wire = self._wire
         if wire is None or wire.is_full:
             return
-        if self._held_back.calls or self._has_large:
-            self._hold_back()
+        if self._must_look and not self._may_write():
+            return
         if not self._unsent:
             return
+        if not self._known.issuperset(map(_script_of, self._unsent)):
+            self._carry_sources()
         now = self._loop.time()
         pieces: list[bytes] = []
         for call in self._unsent:
@@ -187,14 +190,12 @@ class Channel:
         self._unsent.clear()
         traffic.commands += len(pieces)
         wire.write(b"".join(pieces))
-        self._make_room()
+        if self._waiting_for_room:
+            self._make_room()
 
     def give_back(self) -> list[Call]:
         """Return all calls that are not answered yet, in their order: they go elsewhere, and this is to be closed."""
-        calls = [*(call for call in self._unanswered if call is not None), *self._held_back.take_all(), *self._unsent]
-        calls += self._large_replies.take_all()
-        self._unanswered.clear()
-        self._unsent.clear()
+        calls = self._take_all() + self._large_replies.take_all()
         self._bytes = 0
         self._make_room()
         return calls
@@ -220,7 +221,7 @@ class Channel:
     def under_way(self) -> Iterable[Call]:
         """The calls that were submitted and not answered."""
         sent = (call for call in self._unanswered if call is not None)
-        return itertools.chain(sent, self._held_back.calls, self._unsent)
+        return itertools.chain(self._not_run, sent, self._held_back.calls, self._unsent)
 
     def server_moved(self, to: Node | None) -> None:
         """Connect to this server at once, unless connected to it; to none if it is None."""
@@ -242,9 +243,7 @@ class Channel:
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
-        scripts = loaded()
-        wire.write(b"".join(script.pack_load() for script in scripts))
-        self._unanswered.extend([None] * len(scripts))
+        self._known.clear()
         if self._greeting is not None and (call := self._greeting()) is not None:
             self._greet(wire, call)
         if self._lost_at is not None:
@@ -262,7 +261,7 @@ class Channel:
                     call.answered(reply)
                 except Exception as error:  # noqa: BLE001 - one bad reply must not end the connection for all other calls
                     self._spoiled(call, error, "was executed, but its reply is invalid")
-        if self._held_back.calls:
+        if self._must_look and not self._flush_is_due:
             self._flush_soon()
         if self._waiting_for_room:
             self._served_at = self._loop.time()
@@ -274,12 +273,8 @@ class Channel:
         if self._owner is not None:
             self._owner.lost()
         self._lost_at = self._loop.time()
-        self._unsent.extendleft(reversed(self._held_back.take_all()))
-        for call in reversed(self._unanswered):
-            if call is not None:
-                self._unsent.appendleft(call)
-        self._unanswered.clear()
-        self._has_large = True  # perhaps
+        self._unsent.extend(self._take_all())
+        self._must_look = True  # some may be large
 
     def writable(self) -> None:
         self.flush()
@@ -301,13 +296,44 @@ class Channel:
         self._tick_within(self._patience)
 
     def _flush_soon(self) -> None:
-        if not self._flush_is_due:
-            self._flush_is_due = True
-            self._loop.call_soon(self._end_turn)
+        self._flush_is_due = True
+        self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         self._flush_is_due = False
         self.flush()
+
+    def _carry_sources(self) -> None:
+        """Let the unsent calls carry the sources of all their scripts, with the first call of each.
+
+        One of them has not been on this wire.  The others may have been forgotten, and would be refused while it runs.
+        """
+        carried: set[Script] = set()
+        for call in self._unsent:
+            if call.command.script not in carried and (call.must_run or call.is_wanted):
+                carried.add(call.command.script)
+                self._bytes -= len(call.packed)
+                call.carry_source()
+                self._bytes += len(call.packed)
+        self._known |= carried
+
+    def _take_all(self) -> list[Call]:
+        """Remove and return all calls that are not answered yet, in their order."""
+        sent = [call for call in self._unanswered if call is not None]
+        calls = [*self._not_run, *sent, *self._held_back.take_all(), *self._unsent]
+        for each in (self._not_run, self._unanswered, self._unsent):
+            each.clear()
+        return calls
+
+    def _may_write(self) -> bool:
+        """Whether anything may be written now; if so, only that is left in `_unsent`."""
+        if self._not_run and self._unanswered:
+            return False  # of these the server may not run some either, and they come before the unsent
+        self._hold_back()
+        self._unsent.extendleft(reversed(self._not_run))
+        self._not_run.clear()
+        self._must_look = bool(self._held_back.calls)
+        return True
 
     def _hold_back(self) -> None:
         """Keep in `_unsent` only what may be written now."""
@@ -323,7 +349,6 @@ class Channel:
                 self._unsent.append(call)
             else:
                 self._bytes -= len(call.packed)
-        self._has_large = False
         self._tick_within(self._patience / 4)  # only polling shows whether the peer takes the bytes of large calls
 
     def _received_unusual(self, reply: Reply) -> None:
@@ -362,9 +387,11 @@ class Channel:
             return
         if reply.code == "NOSCRIPT":
             call.sends -= 1  # it was not executed
-            if call.is_wanted:
-                call.carry_source()
-                self.take(call)
+            self._known.clear()  # probably it has forgotten the others, too
+            if call.must_run or call.is_wanted:
+                self._bytes += len(call.packed)
+                self._not_run.append(call)
+                self._must_look = True
             return
         call.fail(error_for(reply, call.operation, sends=call.sends))
 
@@ -376,13 +403,15 @@ class Channel:
         for call in self._unanswered:
             if call is not None and now >= call.give_up_at:
                 call.give_up(self._with_reason(self._in_time))  # it keeps its place: its reply may still come
-        for late in [*self._held_back.take_late(now), *(call for call in self._unsent if now >= call.give_up_at)]:
+        unsent = [*self._not_run, *self._unsent]
+        for late in [*self._held_back.take_late(now), *(call for call in unsent if now >= call.give_up_at)]:
             self._bytes -= len(late.packed)
             late.give_up(self._with_reason(self._in_time))
+        self._not_run = deque(call for call in self._not_run if now < call.give_up_at)
         self._unsent = deque(call for call in self._unsent if now < call.give_up_at)
         self._send_away(now)
         self._make_room()
-        checks += [call.give_up_at for call in (*self._held_back.calls, *self._unsent)]
+        checks += [call.give_up_at for call in (*self._not_run, *self._held_back.calls, *self._unsent)]
         checks += [call.give_up_at for call in self._unanswered if call is not None and now < call.give_up_at]
         # Never at once: a call that is late already ends with its connection.
         self.timer = self._loop.call_at(max(min(checks), now + 0.05), self._tick) if checks else None

@@ -24,7 +24,7 @@ class Server(StrEnum):
 
 _CONNECTIONS = ("client|setname", "ping", "select")
 _SINCE_7_2 = ("client|setinfo",)  # the driver goes on without it, but `ACL LOG` would tell of each connection
-_SCRIPTS = ("eval", "evalsha", "script|load")
+_SCRIPTS = ("eval", "evalsha")
 _MESSAGES = ("psubscribe", "publish", "pubsub|numsub", "punsubscribe", "subscribe", "unsubscribe")
 _ONE_SERVER = ("blpop",)  # idle consumers on a cluster wait for messages instead
 _CLUSTER = (

@@ -35,7 +35,7 @@ from typing import NamedTuple
 from inconcert._redis.commands import Argument, pack, pack_parts
 from inconcert._redis.operations import Operation
 
-__all__ = ["Binder", "Command", "Script", "assemble", "load", "loaded", "parameters"]
+__all__ = ["Binder", "Command", "Script", "assemble", "load", "parameters"]
 
 _LUA = files("inconcert").joinpath("_lua")
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
@@ -144,25 +144,11 @@ class Script:
         binder: Binder = eval(code, {"Command": Command, "script": self})  # noqa: S307 - made of our own headers
         return binder
 
-    def pack_load(self) -> bytes:
-        """The bytes that load this script."""
-        return pack("SCRIPT", "LOAD", self.source)
-
-
-_loaded: list[Script] = []
-
 
 @cache
 def load(name: str) -> Script:
     """The script of this name, such as `permits/acquire`."""
-    script = Script(name, _read(name))
-    _loaded.append(script)
-    return script
-
-
-def loaded() -> list[Script]:
-    """Every script that this process uses."""
-    return _loaded
+    return Script(name, _read(name))
 
 
 class Parameter(NamedTuple):
