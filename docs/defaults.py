@@ -6,7 +6,7 @@ import griffe
 
 
 class Defaults(griffe.Extension):
-    """Shows `ttl=30.0` where a signature has `ttl=DEFAULT_TTL`."""
+    """Shows `ttl=30.0` where a signature has `ttl=LOCK_TTL`."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:  # noqa: ANN401
         """Give each parameter the value of the constant that is its default."""

@@ -26,6 +26,7 @@ from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
 from inconcert._rules import durations
+from inconcert._rules.defaults import BARRIER_TTL
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert.errors import BarrierBroken, InconcertError, Unavailable
@@ -35,7 +36,6 @@ __all__ = ["Barrier"]
 _log = logging.getLogger("inconcert.barrier")
 
 
-BARRIER_TTL = 10.0  # seconds; how long the others wait for a dead participant, so shorter than that of a lock
 _MOST = 10_000  # parties; a message names all of them
 
 

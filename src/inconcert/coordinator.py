@@ -4,11 +4,10 @@ import asyncio
 import os
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
-from inconcert._claims.claimed import MAX_CRASHES
-from inconcert._claims.consumer import Guarantee
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
+from inconcert._core.made_once import MadeOnce
 from inconcert._core.safeguards import Conditions
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
@@ -17,46 +16,59 @@ from inconcert._redis.clients import Client, ClusterClient, ServerClient
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.sources import ClientSource, Source, embedded_source, source_of
 from inconcert._rules import durations
+from inconcert._rules.defaults import (
+    BARRIER_TTL,
+    ELECTION_TTL,
+    EVENT_TTL,
+    ITEM_ATTEMPTS,
+    LATCH_TTL,
+    LOCK_TTL,
+    MAILBOX_TTL,
+    MAX_CRASHES,
+    MAX_MESSAGES,
+    MEMBER_TTL,
+    QUEUE_TTL,
+)
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_namespace
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
-from inconcert.barrier import BARRIER_TTL, Barrier
-from inconcert.chat.chats import Chats
-from inconcert.elections.election import ELECTION_TTL, Election
 from inconcert.errors import NotConnected
-from inconcert.event import EVENT_TTL, Event
-from inconcert.index.index import Index
 from inconcert.index.words import tokenize
-from inconcert.latch import LATCH_TTL, Latch
-from inconcert.lock import DEFAULT_TTL, Lock
-from inconcert.locks import Locks
-from inconcert.mailboxes.mailbox import MAILBOX_TTL, Mailbox
-from inconcert.mailboxes.post import MAX_MESSAGES
-from inconcert.members.members import MEMBER_TTL, Members
-from inconcert.members.roster import Rosters
-from inconcert.periodic import PeriodicFunction, Timetable
-from inconcert.queues.get import Getters
-from inconcert.queues.queue import ITEM_ATTEMPTS, QUEUE_TTL, Queue
-from inconcert.queues.worker_lease import QueueOrder
-from inconcert.rate_limiter import RateLimiter
+from inconcert.lock import Lock
 from inconcert.reports.detector import Detector
-from inconcert.reports.explain import explain
-from inconcert.reports.explanation import Explanation
-from inconcert.reports.force import Forcible, release_by_force
-from inconcert.reports.inspect import inspect
-from inconcert.reports.report import HeldLock, Inspection
 from inconcert.reports.reporter import Redact, Reporter
-from inconcert.rwlock import RWLock
-from inconcert.semaphore import Semaphore
-from inconcert.signals.patterns import Signals
-from inconcert.signals.signal import Signal
 from inconcert.tasks.task_coordinator import TaskCoordinator
+
+if TYPE_CHECKING:  # a primitive is imported by its factory; but for locks, most are made once
+    from inconcert._claims.consumer import Guarantee
+    from inconcert.barrier import Barrier
+    from inconcert.chat.chats import Chats
+    from inconcert.elections.election import Election
+    from inconcert.event import Event
+    from inconcert.index.index import Index
+    from inconcert.latch import Latch
+    from inconcert.locks import Locks
+    from inconcert.mailboxes.mailbox import Mailbox
+    from inconcert.members.members import Members
+    from inconcert.members.roster import Rosters
+    from inconcert.periodic import PeriodicFunction, Timetable
+    from inconcert.queues.get import Getters
+    from inconcert.queues.queue import Queue
+    from inconcert.queues.worker_lease import QueueOrder
+    from inconcert.rate_limiter import RateLimiter
+    from inconcert.reports.explanation import Explanation
+    from inconcert.reports.force import Forcible
+    from inconcert.reports.report import HeldLock, Inspection
+    from inconcert.rwlock import RWLock
+    from inconcert.semaphore import Semaphore
+    from inconcert.signals.patterns import Signals
+    from inconcert.signals.signal import Signal
 
 __all__ = ["Coordinator", "CoordinatorOptions", "put_in_place", "session_ref_of"]
 
 T = TypeVar("T")
-F = TypeVar("F", bound=PeriodicFunction)
+F = TypeVar("F", bound="PeriodicFunction")
 
 _of_parents: list[object] = []
 
@@ -153,10 +165,6 @@ class Coordinator(TaskCoordinator):
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
         self._loop: asyncio.AbstractEventLoop | None = None  # on which it was
-        self._chat: Chats = Chats(self._ref, self._layout.chat_groups)
-        self._getters = Getters(self._ref)
-        self._timetable = Timetable(self._ref)
-        self._rosters = Rosters(self._ref)
 
     @classmethod
     def from_client(cls, client: Client, **options: Unpack[CoordinatorOptions]) -> Self:
@@ -277,8 +285,8 @@ class Coordinator(TaskCoordinator):
         self._ref.opened = session
         self._ref.was_opened = True
         self._state = "open"
-        if self._stand_in is None:  # a test calls periodic functions itself
-            self._timetable.start()
+        if timetable := Coordinator._timetable.among(self):
+            self._start(timetable)
         return self
 
     async def __aexit__(
@@ -287,7 +295,10 @@ class Coordinator(TaskCoordinator):
         if self._stand_in is not None and self._stand_in.sharers:
             self._stand_in.sharers -= 1
             return
-        if self._timetable.runs_here:  # closing would wait for the function, and the function for closing
+        timetable = Coordinator._timetable.among(self)
+        if (
+            timetable is not None and timetable.runs_here
+        ):  # closing would wait for the function, and the function for closing
             raise RuntimeError(f"{self!r} cannot be closed by a function of its own every(); close it from outside")
         if self._ref.opened is not None and self._ref.opened.loop.is_closed():
             self._leave_to_dead_loop()
@@ -299,8 +310,10 @@ class Coordinator(TaskCoordinator):
     async def _close(self, session: Session | None) -> None:
         try:
             if session is not None:
-                await self._timetable.stop()
-                await self._getters.close()
+                if timetable := Coordinator._timetable.among(self):
+                    await timetable.stop()
+                if getters := Coordinator._getters.among(self):
+                    await getters.close()
                 if self._detector is not None:
                     await self._detector.close()
                     self._detector = None
@@ -341,8 +354,9 @@ class Coordinator(TaskCoordinator):
     def _leave_to_parent(self) -> None:
         """Forget what was opened in the process of which this one is a fork: sockets and a loop that are not ours."""
         source = self._current_source.anew(is_forked=True)
-        left = self._ref.opened, self._client, self._source, self._timetable.forget(), self._getters.forget()
-        _of_parents.append(left)  # to the end of this process, for finalizers would reach into what both have
+        _of_parents.append(
+            (self._ref.opened, self._client, self._source, self._forget())
+        )  # to the end of this process, for finalizers would reach into what both have
         self._ref.opened = self._client = None
         self._source = source
         self._state = "closed"
@@ -350,13 +364,48 @@ class Coordinator(TaskCoordinator):
     def _leave_to_dead_loop(self) -> None:
         """Forget what was opened on an event loop that is closed by now: nothing on it can be closed any more."""
         source = self._current_source.anew(is_forked=False)
-        self._timetable.forget()
-        self._getters.forget()
+        self._forget()
         self._detector = None
         self._ref.opened = self._client = None
         if self._stand_in is None:
             self._source = source
         self._state = "closed"
+
+    def _forget(self) -> object:
+        """Leave what runs on another loop, and return it."""
+        used = Coordinator._timetable.among(self), Coordinator._getters.among(self)
+        return [each.forget() for each in used if each is not None]
+
+    @MadeOnce
+    def _timetable(self) -> "Timetable":
+        from inconcert.periodic import Timetable
+
+        timetable = Timetable(self._ref)
+        if self._state == "open":
+            self._start(timetable)
+        return timetable
+
+    def _start(self, timetable: "Timetable") -> None:
+        if self._stand_in is None:  # a test calls periodic functions itself
+            timetable.start()
+
+    @MadeOnce
+    def _getters(self) -> "Getters":
+        from inconcert.queues.get import Getters
+
+        return Getters(self._ref)
+
+    @MadeOnce
+    def _rosters(self) -> "Rosters":
+        from inconcert.members.roster import Rosters
+
+        return Rosters(self._ref)
+
+    @MadeOnce
+    def _chats(self) -> "Chats":
+        from inconcert.chat.chats import Chats
+
+        return Chats(self._ref, self._layout.chat_groups)
 
     async def ping(self) -> None:
         """Ask the server whether it serves this process, over the connection that all calls use.
@@ -373,7 +422,7 @@ class Coordinator(TaskCoordinator):
         """
         await self._ref.session.check()
 
-    async def inspect(self, *, timeout: Seconds = 2.0) -> Inspection:
+    async def inspect(self, *, timeout: Seconds = 2.0) -> "Inspection":
         """What all processes of the namespace hold and wait for, since when, and from which line of code.
 
         Each open coordinator is asked, and answers for itself: with locks, semaphores, rwlocks, terms and memberships,
@@ -393,11 +442,13 @@ class Coordinator(TaskCoordinator):
         Cost: 1 round trip, which takes the server O(channels that it has); 1 message to each process, 1 command and 1
             message from each; twice that if there is a deadlock. Nothing while nobody asks.
         """
+        from inconcert.reports.inspect import inspect
+
         found = await inspect(self._ref.session, self._ref.keys, timeout=durations.call_timeout("inspect()", timeout))
         assert found is not None  # noqa: S101 - it asks in any case
         return found
 
-    async def locks_held(self, *, timeout: Seconds = 2.0) -> list[HeldLock]:
+    async def locks_held(self, *, timeout: Seconds = 2.0) -> "list[HeldLock]":
         """The locks, semaphores, rwlocks and terms that all processes hold, the oldest first.
 
         What processes hold that do not answer is not among them: `inspect()` says which these are.
@@ -415,7 +466,7 @@ class Coordinator(TaskCoordinator):
         """
         return (await self.inspect(timeout=timeout)).locks()
 
-    async def explain(self, thing: str, *, timeout: Seconds = 2.0) -> Explanation:
+    async def explain(self, thing: str, *, timeout: Seconds = 2.0) -> "Explanation":
         """Who holds something, since when and from which line of code; or why a job or a schedule does not run.
 
         Args:
@@ -437,10 +488,12 @@ class Coordinator(TaskCoordinator):
             100 queues, O(jobs in these); of one that is delayed 1 more for each 500 jobs of its task that run; of a
             schedule those of its last job. Of items 2 more, and 1 for each 100 consumers, O(items claimed).
         """
-        seconds = durations.call_timeout("explain()", timeout)
-        return await explain(self._ref, self._jobs, self._tasks, thing, timeout=seconds)
+        from inconcert.reports.explain import explain
 
-    async def release_by_force(self, kind: Forcible, name: str, *, holder: str | None = None) -> list[str]:
+        seconds = durations.call_timeout("explain()", timeout)
+        return await explain(self._ref, self._jobs, self.tasks, thing, timeout=seconds)
+
+    async def release_by_force(self, kind: "Forcible", name: str, *, holder: str | None = None) -> list[str]:
         """Take a lock, semaphore, rwlock or leadership from its holders, for operators.
 
         The next in line gets it at once. Each holder is told, and loses its lease: its body is cancelled, and
@@ -465,6 +518,8 @@ class Coordinator(TaskCoordinator):
 
         Cost: 3 round trips; 1 more for each leader.
         """
+        from inconcert.reports.force import release_by_force
+
         return await release_by_force(self._ref, kind, name, holder)
 
     @property
@@ -520,7 +575,7 @@ class Coordinator(TaskCoordinator):
         self,
         name: str,
         *,
-        ttl: Seconds = DEFAULT_TTL,
+        ttl: Seconds = LOCK_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
         label: str | None = None,
@@ -550,11 +605,11 @@ class Coordinator(TaskCoordinator):
     def locks(
         self,
         *names: str,
-        ttl: Seconds = DEFAULT_TTL,
+        ttl: Seconds = LOCK_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
         label: str | None = None,
-    ) -> Locks:
+    ) -> "Locks":
         """Several locks as one: all of them or none, without deadlock. See `Locks`.
 
         They are the same locks that `lock` makes one by one. `async with` raises `AcquireTimeout` if they were not free
@@ -573,6 +628,8 @@ class Coordinator(TaskCoordinator):
                 below 0.
             InvalidName: A name is empty or longer than 512 bytes.
         """
+        from inconcert.locks import Locks
+
         return Locks(self._ref, *names, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
 
     def semaphore(
@@ -581,11 +638,11 @@ class Coordinator(TaskCoordinator):
         *,
         limit: int,
         permits: int = 1,
-        ttl: Seconds = DEFAULT_TTL,
+        ttl: Seconds = LOCK_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
         label: str | None = None,
-    ) -> Semaphore:
+    ) -> "Semaphore":
         """A semaphore: up to `limit` holders at a time among all processes, first come first served. See `Semaphore`.
 
         `async with` waits in line without polling, and renews its lease while the body runs. It raises `AcquireTimeout`
@@ -608,6 +665,8 @@ class Coordinator(TaskCoordinator):
 
         Cost: 1 round trip to acquire a free permit, 1 to release it, 0 while waiting.
         """
+        from inconcert.semaphore import Semaphore
+
         return Semaphore(
             self._ref,
             name,
@@ -619,7 +678,7 @@ class Coordinator(TaskCoordinator):
             label=label,
         )
 
-    def rate_limiter(self, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> RateLimiter:
+    def rate_limiter(self, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> "RateLimiter":
         """A rate limiter: `limit` permits per `period` seconds, for all processes together. See `RateLimiter`.
 
         `await limiter.try_acquire()` answers at once, and says when to come back. `await limiter.acquire(timeout=...)`
@@ -635,17 +694,19 @@ class Coordinator(TaskCoordinator):
             ValueError: `limit`, `period` or `burst` is out of range.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
+        from inconcert.rate_limiter import RateLimiter
+
         return RateLimiter(self._ref, name, limit, period, burst=burst)
 
     def rwlock(
         self,
         name: str,
         *,
-        ttl: Seconds = DEFAULT_TTL,
+        ttl: Seconds = LOCK_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
         label: str | None = None,
-    ) -> RWLock:
+    ) -> "RWLock":
         """A lock that readers share and a writer holds alone, first come first served. See `RWLock`.
 
         `async with rwlock.read():` and `async with rwlock.write() as lease:` wait in one line, so neither side starves.
@@ -664,6 +725,8 @@ class Coordinator(TaskCoordinator):
             ValueError: `ttl` is not above 0, or `timeout` is below 0.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
+        from inconcert.rwlock import RWLock
+
         return RWLock(self._ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
 
     def election(
@@ -673,7 +736,7 @@ class Coordinator(TaskCoordinator):
         ttl: Seconds = ELECTION_TTL,
         timeout: Seconds | None = None,
         candidate: str | None = None,
-    ) -> Election:
+    ) -> "Election":
         """An election: one leader at a time, which leads until it resigns, ends or dies. See `Election`.
 
         `async for term in election.terms():` with `async with term:` inside leads again and again: the body is
@@ -692,9 +755,11 @@ class Coordinator(TaskCoordinator):
             ValueError: `ttl` is not above 0, or `timeout` is below 0.
             InvalidName: `name` or `candidate` is empty or longer than 512 bytes.
         """
+        from inconcert.elections.election import Election
+
         return Election(self._ref, name, ttl=ttl, timeout=timeout, candidate=candidate)
 
-    def members(self, name: str, *, value: JSON = None, ttl: Seconds = MEMBER_TTL) -> Members:
+    def members(self, name: str, *, value: JSON = None, ttl: Seconds = MEMBER_TTL) -> "Members":
         """A group: who takes part, with what, and which keys are whose, among all processes. See `Members`.
 
         `async with concert.members("crawlers", value={"host": "a"}) as me:` joins while its body runs. `await
@@ -712,6 +777,8 @@ class Coordinator(TaskCoordinator):
             InvalidName: `name` is empty or longer than 512 bytes.
             InvalidPayload: `value` is not JSON, or longer than 4,096 bytes.
         """
+        from inconcert.members.members import Members
+
         return Members(self._ref, self._rosters, name, value=value, ttl=ttl)
 
     def every(self, period: Seconds, *, name: str | None = None) -> Callable[[F], F]:
@@ -747,7 +814,7 @@ class Coordinator(TaskCoordinator):
 
         return register
 
-    def event(self, name: str, *, ttl: Seconds = EVENT_TTL) -> Event:
+    def event(self, name: str, *, ttl: Seconds = EVENT_TTL) -> "Event":
         """An event: releases every waiter while it is set, as `asyncio.Event` does, across processes. See `Event`.
 
         `await event.wait(timeout=...)` returns once it is set, and raises `TimeoutError` when the time is up. The
@@ -761,9 +828,11 @@ class Coordinator(TaskCoordinator):
             ValueError: `ttl` is not above 0.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
+        from inconcert.event import Event
+
         return Event(self._ref, name, ttl=ttl)
 
-    def latch(self, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> Latch:
+    def latch(self, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> "Latch":
         """A latch: opens once `count` things are done, in whichever processes, and stays open. See `Latch`.
 
         `await latch.count_down()` counts one; `await latch.wait(timeout=...)` waits for all, and raises `TimeoutError`
@@ -779,11 +848,13 @@ class Coordinator(TaskCoordinator):
             ValueError: `count` is out of range, or `ttl` is not above 0.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
+        from inconcert.latch import Latch
+
         return Latch(self._ref, name, count, ttl=ttl)
 
     def barrier(
         self, name: str, parties: int, *, ttl: Seconds = BARRIER_TTL, timeout: Seconds | None = None
-    ) -> Barrier:
+    ) -> "Barrier":
         """A barrier: releases its parties when all have arrived, round after round. See `Barrier`.
 
         `async with` and `wait()` return the order of arrival, 0 to `parties - 1`. They raise `BarrierBroken` if a party
@@ -800,15 +871,17 @@ class Coordinator(TaskCoordinator):
             ValueError: `parties` is out of range, `ttl` is not above 0, or `timeout` is below 0.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
+        from inconcert.barrier import Barrier
+
         return Barrier(self._ref, name, parties, ttl=ttl, timeout=timeout)
 
     @overload
-    def signal(self, name: str) -> Signal[JSON]: ...
+    def signal(self, name: str) -> "Signal[JSON]": ...
     @overload
-    def signal(self, name: str, payload_type: type[T]) -> Signal[T]: ...
+    def signal(self, name: str, payload_type: type[T]) -> "Signal[T]": ...
     @overload
-    def signal(self, name: str, payload_type: object) -> Signal[Any]: ...
-    def signal(self, name: str, payload_type: object = None) -> Signal[Any]:
+    def signal(self, name: str, payload_type: object) -> "Signal[Any]": ...
+    def signal(self, name: str, payload_type: object = None) -> "Signal[Any]":
         """A signal: wakes all its waiters, or the one that has waited longest; nothing is kept for later. See `Signal`.
 
         `await signal.wait(timeout=...)` in one process, `await signal.broadcast(payload)` or `notify(payload)` in
@@ -824,15 +897,17 @@ class Coordinator(TaskCoordinator):
             TypeError: JSON cannot represent `payload_type`.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
+        from inconcert.signals.signal import Signal
+
         return Signal(self._ref, name, payload_type)
 
     @overload
-    def signals(self, pattern: str) -> Signals[JSON]: ...
+    def signals(self, pattern: str) -> "Signals[JSON]": ...
     @overload
-    def signals(self, pattern: str, payload_type: type[T]) -> Signals[T]: ...
+    def signals(self, pattern: str, payload_type: type[T]) -> "Signals[T]": ...
     @overload
-    def signals(self, pattern: str, payload_type: object) -> Signals[Any]: ...
-    def signals(self, pattern: str, payload_type: object = None) -> Signals[Any]:
+    def signals(self, pattern: str, payload_type: object) -> "Signals[Any]": ...
+    def signals(self, pattern: str, payload_type: object = None) -> "Signals[Any]":
         """All signals whose names match a glob, such as `deploy.*`, to subscribe to. See `Signals`.
 
         `async with concert.signals("deploy.*").subscribe() as subscription:` receives what is broadcast from then on.
@@ -847,6 +922,8 @@ class Coordinator(TaskCoordinator):
             TypeError: JSON cannot represent `payload_type`.
             InvalidName: `pattern` is empty or longer than 512 bytes.
         """
+        from inconcert.signals.patterns import Signals
+
         return Signals(self._ref, pattern, payload_type)
 
     @overload
@@ -854,51 +931,51 @@ class Coordinator(TaskCoordinator):
         self,
         name: str,
         *,
-        order: QueueOrder = ...,
+        order: "QueueOrder" = ...,
         ttl: Seconds = ...,
         max_attempts: int = ...,
         max_crashes: int = ...,
         maxsize: int | None = ...,
-        delivery: Guarantee = ...,
-    ) -> Queue[JSON]: ...
+        delivery: "Guarantee" = ...,
+    ) -> "Queue[JSON]": ...
     @overload
     def queue(
         self,
         name: str,
         item_type: type[T],
         *,
-        order: QueueOrder = ...,
+        order: "QueueOrder" = ...,
         ttl: Seconds = ...,
         max_attempts: int = ...,
         max_crashes: int = ...,
         maxsize: int | None = ...,
-        delivery: Guarantee = ...,
-    ) -> Queue[T]: ...
+        delivery: "Guarantee" = ...,
+    ) -> "Queue[T]": ...
     @overload
     def queue(  # a union and the like, which a checker does not see as a type: annotate the variable
         self,
         name: str,
         item_type: object,
         *,
-        order: QueueOrder = ...,
+        order: "QueueOrder" = ...,
         ttl: Seconds = ...,
         max_attempts: int = ...,
         max_crashes: int = ...,
         maxsize: int | None = ...,
-        delivery: Guarantee = ...,
-    ) -> Queue[Any]: ...
+        delivery: "Guarantee" = ...,
+    ) -> "Queue[Any]": ...
     def queue(
         self,
         name: str,
         item_type: object = None,
         *,
-        order: QueueOrder = "fifo",
+        order: "QueueOrder" = "fifo",
         ttl: Seconds = QUEUE_TTL,
         max_attempts: int = ITEM_ATTEMPTS,
         max_crashes: int = MAX_CRASHES,
         maxsize: int | None = None,
-        delivery: Guarantee = "at_least_once",
-    ) -> Queue[Any]:
+        delivery: "Guarantee" = "at_least_once",
+    ) -> "Queue[Any]":
         """A queue of items: each goes to one consumer, and is requeued unless it is acknowledged. See `Queue`.
 
         `await queue.put(item)` in one process; `async for delivery in queue:` with `async with delivery as item:` in
@@ -923,6 +1000,8 @@ class Coordinator(TaskCoordinator):
             TypeError: JSON cannot represent `item_type`.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
+        from inconcert.queues.queue import Queue
+
         return Queue(
             self._ref,
             self._getters,
@@ -939,7 +1018,7 @@ class Coordinator(TaskCoordinator):
     @overload
     def mailbox(
         self, name: str, *, ttl: Seconds = ..., max_messages: int = ..., max_age: Seconds | None = ...
-    ) -> Mailbox[JSON]: ...
+    ) -> "Mailbox[JSON]": ...
     @overload
     def mailbox(
         self,
@@ -949,7 +1028,7 @@ class Coordinator(TaskCoordinator):
         ttl: Seconds = ...,
         max_messages: int = ...,
         max_age: Seconds | None = ...,
-    ) -> Mailbox[T]: ...
+    ) -> "Mailbox[T]": ...
     @overload
     def mailbox(
         self,
@@ -959,7 +1038,7 @@ class Coordinator(TaskCoordinator):
         ttl: Seconds = ...,
         max_messages: int = ...,
         max_age: Seconds | None = ...,
-    ) -> Mailbox[Any]: ...
+    ) -> "Mailbox[Any]": ...
     def mailbox(
         self,
         name: str,
@@ -968,7 +1047,7 @@ class Coordinator(TaskCoordinator):
         ttl: Seconds = MAILBOX_TTL,
         max_messages: int = MAX_MESSAGES,
         max_age: Seconds | None = None,
-    ) -> Mailbox[Any]:
+    ) -> "Mailbox[Any]":
         """A mailbox: messages for one recipient, kept while it is away. See `Mailbox`.
 
         `await mailbox.send(message)` from anywhere; `await mailbox.fetch(timeout=...)` returns what is there, or waits
@@ -988,21 +1067,23 @@ class Coordinator(TaskCoordinator):
             TypeError: JSON cannot represent `message_type`.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
+        from inconcert.mailboxes.mailbox import Mailbox
+
         return Mailbox(self._ref, name, message_type, ttl=ttl, max_messages=max_messages, max_age=max_age)
 
     @property
-    def chat(self) -> Chats:
+    def chat(self) -> "Chats":
         """Group chats, read by each member at its own pace: with history and unread counts. See `Chats`.
 
         `chat_id = await concert.chat.create("ann", ["bob"], "hello")`, then `send`, `fetch`, `join` and `leave`; `async
         for batch in concert.chat.listen("bob"):` waits without polling for what is new in all of a user's chats. They
         raise `ChatNotFound` and `NotAMember`.
         """
-        return self._chat
+        return self._chats
 
     def index(
         self, name: str, *, tokenizer: Callable[[str], list[str]] = tokenize, stop_words: Collection[str] = ()
-    ) -> Index:
+    ) -> "Index":
         """An index: finds documents by their words, ranked by relevance and by scores of their own. See `Index`.
 
         `await index.add(id, text, scores={...})`, then `await index.search('redis lock* -java')`. It keeps words and
@@ -1018,6 +1099,8 @@ class Coordinator(TaskCoordinator):
             ValueError: `stop_words` is a string.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
+        from inconcert.index.index import Index
+
         return Index(self._ref, name, tokenizer=tokenizer, stop_words=stop_words)
 
 

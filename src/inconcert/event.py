@@ -9,12 +9,12 @@ from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscrip
 from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
+from inconcert._rules.defaults import EVENT_TTL
 from inconcert._rules.durations import Seconds, milliseconds
 
 __all__ = ["Event"]
 
 
-EVENT_TTL = 86_400.0  # seconds; a day
 _LATEST = 1.0  # seconds that the server's clock may gain on ours during a wait; a later time is not the server's
 
 

@@ -9,13 +9,13 @@ from inconcert._core.session import SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
+from inconcert._rules.defaults import LATCH_TTL
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 
 __all__ = ["Latch"]
 
 
-LATCH_TTL = 86_400.0  # seconds; a day
 _MOST = 1_000_000_000  # more would take years to count down
 
 

@@ -7,11 +7,10 @@ guarded resource.  Many tasks may share one `Lock`.
 from inconcert._core.lease import Lease
 from inconcert._core.permits import Permits
 from inconcert._core.session import SessionRef
+from inconcert._rules.defaults import LOCK_TTL
 from inconcert._rules.durations import Seconds
 
 __all__ = ["Lock"]
-
-DEFAULT_TTL = 30.0  # seconds; outlasts a long garbage collection or a slow deploy step
 
 
 class Lock(Permits[Lease]):
@@ -49,7 +48,7 @@ class Lock(Permits[Lease]):
         ref: SessionRef,
         name: str,
         *,
-        ttl: Seconds = DEFAULT_TTL,
+        ttl: Seconds = LOCK_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
         label: str | None = None,

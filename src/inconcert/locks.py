@@ -20,9 +20,10 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._redis.slots import slot_of
 from inconcert._rules import durations
+from inconcert._rules.defaults import LOCK_TTL
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.errors import InconcertError
-from inconcert.lock import DEFAULT_TTL, Lock
+from inconcert.lock import Lock
 
 __all__ = ["Leases", "Locks"]
 
@@ -66,7 +67,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         self,
         ref: SessionRef,
         *names: str,
-        ttl: Seconds = DEFAULT_TTL,
+        ttl: Seconds = LOCK_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
         label: str | None = None,

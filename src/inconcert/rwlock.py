@@ -9,12 +9,12 @@ from inconcert._core.permits import LeaseT_co, Permits
 from inconcert._core.session import SessionRef
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
+from inconcert._rules.defaults import LOCK_TTL
 from inconcert._rules.durations import Seconds
 from inconcert.errors import InconcertError, OutcomeUnknown
 
 __all__ = ["RWLock", "ReadLock", "WriteLease", "WriteLock"]
 
-DEFAULT_TTL = 30.0  # seconds; as for a lock
 
 _DOWNGRADE = load("permits/downgrade").bind(PermitKeys)
 
@@ -61,7 +61,7 @@ class RWLock:
         ref: SessionRef,
         name: str,
         *,
-        ttl: Seconds = DEFAULT_TTL,
+        ttl: Seconds = LOCK_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
         label: str | None = None,

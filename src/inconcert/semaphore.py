@@ -5,12 +5,12 @@ from types import EllipsisType
 from inconcert._core.lease import Lease
 from inconcert._core.permits import Permits
 from inconcert._core.session import SessionRef
+from inconcert._rules.defaults import LOCK_TTL
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 
 __all__ = ["Semaphore"]
 
-DEFAULT_TTL = 30.0  # seconds; as for a lock
 _MOST = 100_000  # permits; a higher limit bounds nothing, and the server would spend long on dead holders
 _MOST_AT_ONCE = 1_000  # permits of one acquisition, each of which is an entry on the server
 
@@ -55,7 +55,7 @@ class Semaphore(Permits[Lease]):
         *,
         limit: int,
         permits: int = 1,
-        ttl: Seconds = DEFAULT_TTL,
+        ttl: Seconds = LOCK_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
         label: str | None = None,

@@ -25,13 +25,14 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert._rules import durations
 from inconcert._rules.backoff import backoff
+from inconcert._rules.defaults import MAX_MESSAGES
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_job_id
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing, SigningKeys
 from inconcert._rules.urls import parse_url
 from inconcert.errors import InconcertError, NotConnected, Unavailable
-from inconcert.mailboxes.post import MAX_MESSAGES, Post
+from inconcert.mailboxes.post import Post
 from inconcert.queues.put import NewItems, check_putting, item_codec
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import QueueOrder

@@ -110,5 +110,5 @@ async def test_bad_headers_are_refused(any_concert: Coordinator) -> None:
         any_concert.add_enqueue_middleware(Mock(return_value=bad))
         with pytest.raises(TypeError, match="an enqueue middleware returned"):
             await task.enqueue()
-        any_concert._enqueuing.middlewares.pop()
+        any_concert._parts.enqueuing.middlewares.pop()
     assert await any_concert.tasks.queues() == []

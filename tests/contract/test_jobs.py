@@ -261,7 +261,7 @@ async def test_those_who_wait_here_for_one_job_have_one_place(any_concert: Coord
     job = await any_concert.enqueue("t")
     here = [asyncio.create_task(job.result()) for _ in range(100)]
     there = asyncio.create_task(elsewhere.tasks.job(job.id).result())
-    watches = any_concert._tasks._watches
+    watches = any_concert.tasks._watches
     await eventually(lambda: [watch.count for watch in watches] == [100])
     await waiting(any_concert, job, count=2)
     for waiter in here[1:]:
@@ -280,7 +280,7 @@ async def test_those_who_wait_here_for_one_job_have_one_place(any_concert: Coord
 
 async def test_end_during_a_look_is_not_missed(any_concert: Coordinator) -> None:
     """One who looks hears what comes before the reply of the look is read."""
-    watches = any_concert._tasks._watches
+    watches = any_concert.tasks._watches
     watch = watches.join(any_concert._ref.session, "job")
     try:
         changed = watch.changed
@@ -432,7 +432,7 @@ async def test_closing_the_coordinator_sends_those_away_who_wait(any_concert: Co
         async with Coordinator.from_client(client_of(any_concert), namespace=namespace) as closing:
             there = closing.tasks.job(job.id)
             waiters = [asyncio.ensure_future(call) for call in (there.result(), there.cancel())]
-            await eventually(lambda: [watch.count for watch in closing._tasks._watches] == [2])
+            await eventually(lambda: [watch.count for watch in closing.tasks._watches] == [2])
             await waiting(any_concert, job)
         await asyncio.wait(waiters, timeout=5)
     assert [type(waiter.exception()) for waiter in waiters] == [NotConnected] * 2

@@ -176,6 +176,7 @@ async def test_no_turn_of_the_loop_looks_at_more_than_its_budget(
     """Renewing, asking and subscribing again after a loss, a report, the look for deadlocks, and closing."""
     count, in_a_turn = sizes
     monkeypatch.setattr(turns, "IN_A_TURN", in_a_turn)
+    await elsewhere.inspect(timeout=10)  # the first question imports what looks; all answers would begin after that
     async with with_many(concert, elsewhere, many, count):
         session = concert._ref.session
         commands, broadcasts = channel_of(session), broadcasts_of(session)

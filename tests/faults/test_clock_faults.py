@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, HealthReport, Job, JobStatus, WorkerHealth, durable
+from inconcert._rules.defaults import HEARTBEAT_LEASE
 from inconcert.tasks.health import judge_ready
 from inconcert.tasks.store import JobKeys
-from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
 from inconcert.testing import Process, World, simulate
 from tests.support.eventually import eventually
 

@@ -19,12 +19,11 @@ from inconcert._redis.background import log_error
 from inconcert._rules.backoff import retry_delay
 from inconcert.errors import InconcertError, NotClaimed
 
-__all__ = ["MAX_CRASHES", "ClaimState", "Claimed", "Claimer", "Outcome", "Row", "Verdict"]
+__all__ = ["ClaimState", "Claimed", "Claimer", "Outcome", "Row", "Verdict"]
 
 _log = logging.getLogger("inconcert.claims")
 
 _SUSPECT = 2  # workers that died with it; the claiming script has the same number
-MAX_CRASHES = 3  # workers that may die with something, by default, before it is presumed to be the cause
 
 Verdict = Literal["retry", "again", "back", "later", "asleep", "crash", "dead", "undo", "undone"]
 Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict

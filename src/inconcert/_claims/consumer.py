@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import anyio
 
-from inconcert._claims.claimed import MAX_CRASHES, ClaimState
+from inconcert._claims.claimed import ClaimState
 from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.partition import ClaimPartition
@@ -24,6 +24,7 @@ from inconcert._core.session import Session
 from inconcert._core.shield import run_shielded
 from inconcert._redis.background import last_failure
 from inconcert._redis.inbox import InboxReceiver
+from inconcert._rules.defaults import MAX_CRASHES
 from inconcert.errors import InconcertError, NotConnected
 
 __all__ = ["AFTER_A_FAILURE", "ClaimConsumer", "Guarantee", "settle"]

@@ -12,10 +12,10 @@ from typing import Literal
 
 import msgspec
 
+from inconcert._rules.defaults import DEFAULT_QUEUE
 from inconcert.cli.serving import serve
 from inconcert.coordinator import Coordinator
 from inconcert.tasks.claimed_job import current_job
-from inconcert.tasks.options import DEFAULT_QUEUE
 
 __all__ = ["BEGIN", "JOB", "NAMESPACE", "TURNS", "YOU", "Kind", "Report", "reports_of"]
 

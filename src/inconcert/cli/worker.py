@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from inconcert._rules import durations
+from inconcert._rules.defaults import DEFAULT_GRACE, DEFAULT_QUEUE, UNKNOWN_TASK_GRACE
 from inconcert.cli.addresses import address_in
 from inconcert.cli.ends import FAILED, fail, refuse
 from inconcert.cli.logs import Format, Level, log_to_stderr
@@ -26,9 +27,6 @@ from inconcert.cli.target import Target, load_or_refuse, names_in
 from inconcert.errors import InconcertError
 from inconcert.tasks.health import WorkerHealth
 from inconcert.tasks.health_server import HealthServer
-from inconcert.tasks.options import DEFAULT_QUEUE
-from inconcert.tasks.unknown_tasks import UNKNOWN_TASK_GRACE
-from inconcert.tasks.worker import DEFAULT_GRACE
 
 __all__ = ["of_one", "worker"]
 

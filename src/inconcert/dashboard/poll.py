@@ -9,12 +9,12 @@ from itertools import pairwise
 
 from inconcert._redis.clients import ServerClient
 from inconcert._redis.server_facts import ServerFacts, server_facts
+from inconcert._rules.defaults import DEFAULT_QUEUE
 from inconcert.coordinator import Coordinator
 from inconcert.errors import JobNotFound, OutcomeUnknown
 from inconcert.reports.explain_job import JobQuestion
 from inconcert.reports.explanation import Reason
 from inconcert.reports.report import Inspection
-from inconcert.tasks.options import DEFAULT_QUEUE
 from inconcert.tasks.queue_stats import TaskStats
 from inconcert.tasks.task_coordinator import parts_of
 from inconcert.tasks.workers import WorkerStatus

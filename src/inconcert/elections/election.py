@@ -29,6 +29,7 @@ from inconcert._core.permits import Permits
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.scripts import load
+from inconcert._rules.defaults import ELECTION_TTL
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert.elections.record import ElectionRecord, LeaderView
@@ -36,13 +37,12 @@ from inconcert.elections.term import Term
 from inconcert.elections.term_state import Candidacy, Resigned, TermState
 from inconcert.errors import InconcertError, LeaseLost, NotHeld
 
-__all__ = ["ELECTION_TTL", "Election"]
+__all__ = ["Election"]
 
 _log = logging.getLogger("inconcert.elections")
 
 _RECORD = load("elections/record").bind(PermitKeys)
 
-ELECTION_TTL = 10.0  # seconds; longest time without a leader after one has died
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -18,10 +18,11 @@ from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.codec import T
+from inconcert._rules.defaults import MAILBOX_TTL, MAX_MESSAGES
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert.mailboxes.fetch import Fetch, MailboxKeys, MailboxMessage
-from inconcert.mailboxes.post import MAX_MESSAGES, Post
+from inconcert.mailboxes.post import Post
 
 __all__ = ["Mailbox"]
 
@@ -29,7 +30,6 @@ _ACK = load("mailboxes/ack").bind(MailboxKeys)
 _UNREAD = load("mailboxes/unread").bind(MailboxKeys)
 _PURGE = load("mailboxes/purge").bind(MailboxKeys)
 
-MAILBOX_TTL = 60.0  # seconds; outlasts the handling of a handful of messages
 _MOST_AT_ONCE = 1_000  # in one script: some milliseconds of the server's time
 
 

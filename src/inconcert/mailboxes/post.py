@@ -12,11 +12,10 @@ from inconcert._rules.limits import age_ms, whole
 from inconcert.errors import InvalidPayload
 from inconcert.mailboxes.fetch import MailboxKeys
 
-__all__ = ["MAX_MESSAGES", "Post"]
+__all__ = ["Post"]
 
 _SEND = load("mailboxes/send").bind(MailboxKeys)
 
-MAX_MESSAGES = 10_000
 _MOST_MESSAGES = 1_000_000  # in a mailbox
 _MOST_AT_ONCE = 1_000  # in one script: some milliseconds of the server's time
 _MOST_BYTES = 8 * 2**20  # likewise

@@ -19,6 +19,7 @@ from inconcert._core.caller import note
 from inconcert._core.channel_subscription import Gap
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
+from inconcert._rules.defaults import MEMBER_TTL
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
 from inconcert.members.changes import MemberChange
@@ -29,9 +30,7 @@ from inconcert.members.roster import Rosters
 from inconcert.members.value import encode_value
 from inconcert.members.watch import watch
 
-__all__ = ["MEMBER_TTL", "Members"]
-
-MEMBER_TTL = 10.0  # seconds; how long the keys of a dead member lie idle, so shorter than that of a lock
+__all__ = ["Members"]
 
 
 class Members(AsyncWith[MemberState, Member]):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Self, get_args
 
-from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.consumer import Guarantee
 from inconcert._claims.dead_letters import DeadLetter, DeadLetters, Replayed
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.codec import Codec, T
+from inconcert._rules.defaults import ITEM_ATTEMPTS, MAX_CRASHES, QUEUE_TTL
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert.errors import InvalidPayload, ItemNotFound, QueueShutDown
@@ -21,10 +21,8 @@ from inconcert.queues.shutdown import OPEN, SHUT_AT_ONCE, SHUT_DOWN, set_state
 from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState, read_state
 from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
-__all__ = ["ITEM_ATTEMPTS", "QUEUE_TTL", "DeadItem", "Queue", "QueueCounts"]
+__all__ = ["DeadItem", "Queue", "QueueCounts"]
 
-QUEUE_TTL = 60.0  # seconds; outlasts a handler that holds up its event loop for a while
-ITEM_ATTEMPTS = 5
 _MOST_AT_ONCE = 500  # items of one get_many()
 
 _MOST = 500  # items in one script that drops them

@@ -11,7 +11,6 @@ from inconcert._core.session import Session
 from inconcert._redis.background import in_background
 from inconcert._redis.keys import Keyspace
 from inconcert.errors import InconcertError
-from inconcert.reports.inspect import inspect
 from inconcert.reports.reporter import Reporter
 
 __all__ = ["Detector"]
@@ -54,6 +53,8 @@ class Detector:
             self._looking = in_background("looking for deadlocks", self._find, again=False)
 
     async def _find(self) -> None:
+        from inconcert.reports.inspect import inspect  # noqa: PLC0415 - few processes ever look
+
         try:
             seen = await inspect(self._session, self._keys, timeout=_TIMEOUT, quiet=_QUIET)
         except InconcertError as error:  # this user may not ask, or the server is away

@@ -19,6 +19,7 @@ from inconcert._claims.unsettled import unsettle
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.background import in_background, note_failure
+from inconcert._rules.defaults import HEARTBEAT_LEASE
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
@@ -32,7 +33,7 @@ from inconcert.tasks.served_queues import ServedQueues
 from inconcert.tasks.store import JobKeyspace
 from inconcert.tasks.sweeper import Asker, Sweeper
 from inconcert.tasks.unknown_tasks import UnknownTasks
-from inconcert.tasks.worker_lease import HEARTBEAT_LEASE, JobWorkerLease
+from inconcert.tasks.worker_lease import JobWorkerLease
 from inconcert.tasks.workers import describe
 
 __all__ = ["Consumer", "signs_of"]

@@ -5,15 +5,13 @@ from typing import Any
 
 import msgspec
 
-from inconcert._claims.claimed import MAX_CRASHES
+from inconcert._rules.defaults import MAX_ATTEMPTS, MAX_CRASHES, RESULT_TTL
 from inconcert._rules.payloads import encode
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, UnreadablePayload
 
 __all__ = [
     "JOB",
-    "MAX_ATTEMPTS",
-    "RESULT_TTL",
     "Call",
     "Envelope",
     "marks_of",
@@ -25,8 +23,6 @@ __all__ = [
     "with_trace",
 ]
 
-MAX_ATTEMPTS = 5
-RESULT_TTL = 3600.0  # seconds
 
 JOB = "job"  # the kind as which an envelope is signed
 

@@ -7,19 +7,18 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 
-from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._rules import durations
+from inconcert._rules.defaults import DEFAULT_QUEUE, MAX_ATTEMPTS, MAX_CRASHES, RESULT_TTL
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_job_id, check_name
 from inconcert.errors import InvalidName
-from inconcert.tasks.envelope import MAX_ATTEMPTS, RESULT_TTL, Envelope, marks_of, terms_of
+from inconcert.tasks.envelope import Envelope, marks_of, terms_of
 from inconcert.tasks.history import history_note
 from inconcert.tasks.job import Job
 
-__all__ = ["DEFAULT_QUEUE", "EvenIf", "JobOptions", "Options", "UniqueUntil", "own_terms"]
+__all__ = ["EvenIf", "JobOptions", "Options", "UniqueUntil", "own_terms"]
 
-DEFAULT_QUEUE = "default"
 
 _MOST_PARENTS = 100  # of one job: one script checks all of them
 _MOST_HEADER_BYTES = 8_192  # of one job, encoded

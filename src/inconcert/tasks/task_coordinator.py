@@ -4,60 +4,49 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
-from inconcert._claims.claimed import MAX_CRASHES
-from inconcert._claims.consumer import Guarantee
+from inconcert._core.made_once import MadeOnce
 from inconcert._core.session import SessionRef
+from inconcert._rules.defaults import (
+    DEFAULT_GRACE,
+    DEFAULT_QUEUE,
+    HEARTBEAT_LEASE,
+    MAX_ATTEMPTS,
+    MAX_CRASHES,
+    RESULT_TTL,
+    UNKNOWN_TASK_GRACE,
+)
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
-from inconcert.tasks.admin import Tasks
-from inconcert.tasks.claimed_job import ClaimedJob
-from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.draft import Draft
-from inconcert.tasks.enqueue import EnqueueBatcher, EnqueueMiddleware
-from inconcert.tasks.envelope import MAX_ATTEMPTS, RESULT_TTL
-from inconcert.tasks.group import Group, GroupWhen, open_group
-from inconcert.tasks.group_calls import Calls, check_calls, check_member
-from inconcert.tasks.health import WorkerHealth, watched
-from inconcert.tasks.history import MOST_KEPT, Histories
-from inconcert.tasks.job import Job
-from inconcert.tasks.limits import JobKey, Limit, Rate, TaskLimits
-from inconcert.tasks.options import DEFAULT_QUEUE, JobOptions, Options
-from inconcert.tasks.registry import Registry
-from inconcert.tasks.retry import Backoff, RetryPolicy
-from inconcert.tasks.schedule import Missed, Schedule, check_missed
-from inconcert.tasks.schedule_follower import ScheduleFollower
-from inconcert.tasks.schedules import Schedules
-from inconcert.tasks.store import JobKeyspace
-from inconcert.tasks.task import Task, draft_of
-from inconcert.tasks.timetable import timetable
-from inconcert.tasks.unknown_tasks import UNKNOWN_TASK_GRACE, UnknownTasks
-from inconcert.tasks.watch import Watches
-from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
-from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
 
-__all__ = ["TaskCoordinator", "TaskParts", "parts_of"]
+if TYPE_CHECKING:  # imported with the first task
+    from inconcert._claims.consumer import Guarantee
+    from inconcert.tasks.admin import Tasks
+    from inconcert.tasks.claimed_job import ClaimedJob
+    from inconcert.tasks.consumer import Consumer
+    from inconcert.tasks.draft import Draft
+    from inconcert.tasks.enqueue import EnqueueMiddleware
+    from inconcert.tasks.group import Group, GroupWhen
+    from inconcert.tasks.group_calls import Calls
+    from inconcert.tasks.health import WorkerHealth
+    from inconcert.tasks.job import Job
+    from inconcert.tasks.limits import JobKey, Limit, Rate
+    from inconcert.tasks.options import JobOptions
+    from inconcert.tasks.parts import TaskParts
+    from inconcert.tasks.registry import Registry
+    from inconcert.tasks.retry import Backoff
+    from inconcert.tasks.schedule import Missed
+    from inconcert.tasks.schedules import Schedules
+    from inconcert.tasks.store import JobKeyspace
+    from inconcert.tasks.task import Task
+    from inconcert.tasks.unknown_tasks import UnknownTasks
+
+__all__ = ["TaskCoordinator", "parts_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class TaskParts(NamedTuple):
-    """What a coordinator does its tasks with, for the tests of users.
-
-    Attributes:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
-        registry: The functions.
-        middlewares: What runs around each attempt, the outermost first.
-    """
-
-    ref: SessionRef
-    jobs: JobKeyspace
-    registry: Registry
-    middlewares: Sequence[Middleware]
 
 
 class TaskCoordinator:
@@ -70,29 +59,36 @@ class TaskCoordinator:
     """
 
     def __init__(self, ref: SessionRef, partitions: int, *, heartbeat_lease: float = HEARTBEAT_LEASE) -> None:
-        self._jobs = jobs = JobKeyspace(ref.keys, partitions)
-        watches = Watches(jobs)
         self._ref = ref
-        self._watches = watches
-        self._enqueuing = EnqueueBatcher(ref, jobs, watches)
-        self._registry = Registry(self._enqueuing, Histories(ref, jobs))
-        self._tasks = Tasks(ref, jobs, watches, self._registry)
-        self._schedules = Schedules(ref, jobs, self._enqueuing)
-        self._middlewares: list[Middleware] = []
+        self._partitions = partitions
         self._heartbeat_lease = heartbeat_lease
 
-    @property
-    def tasks(self) -> Tasks:
-        """What operators do with tasks: inspect, replay, purge, pause. See `Tasks`."""
-        return self._tasks
+    @MadeOnce
+    def _parts(self) -> "TaskParts":
+        from inconcert.tasks.parts import TaskParts
+
+        return TaskParts(self._ref, self._partitions)
 
     @property
-    def schedules(self) -> Schedules:
+    def _jobs(self) -> "JobKeyspace":
+        return self._parts.jobs
+
+    @property
+    def _registry(self) -> "Registry":
+        return self._parts.registry
+
+    @property
+    def tasks(self) -> "Tasks":
+        """What operators do with tasks: inspect, replay, purge, pause. See `Tasks`."""
+        return self._parts.tasks
+
+    @property
+    def schedules(self) -> "Schedules":
         """Schedules that operators change while workers run. See `Schedules`."""
-        return self._schedules
+        return self._parts.schedules
 
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, R], /) -> "Task[P, R]": ...
 
     @overload
     def task(
@@ -108,14 +104,14 @@ class TaskCoordinator:
         expires: Seconds | None = None,
         time_limit: Seconds | None = None,
         retry_on: tuple[type[Exception], ...] = (Exception,),
-        backoff: Backoff | None = None,
-        limit: Limit | None = None,
-        rate: Rate | None = None,
-        key: JobKey | None = None,
+        backoff: "Backoff | None" = None,
+        limit: "Limit | None" = None,
+        rate: "Rate | None" = None,
+        key: "JobKey | None" = None,
         key_limit: int | None = None,
         share: bool = False,
         history: int = 0,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    ) -> "Callable[[Callable[P, R]], Task[P, R]]": ...
 
     def task(
         self,
@@ -130,10 +126,10 @@ class TaskCoordinator:
         expires: Seconds | None = None,
         time_limit: Seconds | None = None,
         retry_on: tuple[type[Exception], ...] = (Exception,),
-        backoff: Backoff | None = None,
-        limit: Limit | None = None,
-        rate: Rate | None = None,
-        key: JobKey | None = None,
+        backoff: "Backoff | None" = None,
+        limit: "Limit | None" = None,
+        rate: "Rate | None" = None,
+        key: "JobKey | None" = None,
         key_limit: int | None = None,
         share: bool = False,
         history: int = 0,
@@ -171,6 +167,11 @@ class TaskCoordinator:
                 `key_limit` and `share`, or one of these without it.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
+        from inconcert.tasks.history import MOST_KEPT
+        from inconcert.tasks.limits import TaskLimits
+        from inconcert.tasks.options import Options
+        from inconcert.tasks.retry import RetryPolicy
+
         defaults = Options().changed(
             queue=queue,
             max_attempts=max_attempts,
@@ -183,14 +184,14 @@ class TaskCoordinator:
         retrying = RetryPolicy(retry_on, backoff)
         limits = TaskLimits(limit, key, key_limit, rate, share)
 
-        def register(function: Callable[..., object]) -> Task[..., object]:
+        def register(function: Callable[..., object]) -> "Task[..., object]":
             return self._registry.register(function, name=name, defaults=defaults, limits=limits, retrying=retrying)
 
         return register if function is None else register(function)
 
     def cron(
-        self, expression: str | None = None, *, every: Seconds | None = None, tz: str = "UTC", missed: Missed = "once"
-    ) -> Callable[[Task[P, R]], Task[P, R]]:
+        self, expression: str | None = None, *, every: Seconds | None = None, tz: str = "UTC", missed: "Missed" = "once"
+    ) -> "Callable[[Task[P, R]], Task[P, R]]":
         """Enqueue a job of a task at each instant of a timetable, once among all workers.
 
         It goes on top of `task`, and may be given more than once:
@@ -217,6 +218,9 @@ class TaskCoordinator:
             ImportError: An expression is given, and the extra is not installed.
             TypeError: It is not applied to a task, or the task cannot be called without arguments.
         """
+        from inconcert.tasks.schedule import Schedule, check_missed
+        from inconcert.tasks.timetable import timetable
+
         if (expression is None) == (every is None):
             raise ValueError(
                 'give either a cron expression, such as cron("*/5 * * * *"), or a period, such as cron(every=300)'
@@ -224,7 +228,7 @@ class TaskCoordinator:
         when = timetable(expression, every=every, zone=tz)
         check_missed(missed)
 
-        def schedule(task: Task[P, R]) -> Task[P, R]:
+        def schedule(task: "Task[P, R]") -> "Task[P, R]":
             self._registry.schedule(Schedule(task, when, missed))
             return task
 
@@ -232,11 +236,11 @@ class TaskCoordinator:
 
     async def enqueue(
         self,
-        name: Task[..., Any] | str,
+        name: "Task[..., Any] | str",
         args: Sequence[JSON] = (),
         kwargs: Mapping[str, JSON] | None = None,
-        **options: Unpack[JobOptions],
-    ) -> Job[JSON]:
+        **options: "Unpack[JobOptions]",
+    ) -> "Job[JSON]":
         """Enqueue a job by the name of its task, which need not be registered in this process.
 
         What is not given is as the task has it in the worker that runs the job: its limits, attempts, times and the
@@ -260,11 +264,13 @@ class TaskCoordinator:
 
         Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
         """
-        draft = draft_of(name, args, kwargs, options, enqueuing=self._enqueuing)
-        [job] = await self._enqueuing.add([draft])
+        from inconcert.tasks.task import draft_of
+
+        enqueuing = self._parts.enqueuing
+        [job] = await enqueuing.add([draft_of(name, args, kwargs, options, enqueuing=enqueuing)])
         return job
 
-    async def enqueue_many(self, drafts: Iterable[Draft[R]]) -> list[Job[R]]:
+    async def enqueue_many(self, drafts: "Iterable[Draft[R]]") -> "list[Job[R]]":
         """Enqueue many jobs: `await concert.enqueue_many([send.call(1), send.call(2)])`.
 
         They are sent in parts of at most 5,000, one after the other, so there may be any number of them.
@@ -281,11 +287,11 @@ class TaskCoordinator:
 
         Cost: 1 round trip for 5,000 jobs, or 8 MiB of them; 1 script for 500 jobs of a queue.
         """
-        return await self._enqueuing.add(list(drafts))
+        return await self._parts.enqueuing.add(list(drafts))
 
     async def group(
-        self, calls: Calls | None = None, *, then: Draft[Any] | None = None, when: GroupWhen = "succeeded"
-    ) -> Group:
+        self, calls: "Calls | None" = None, *, then: "Draft[Any] | None" = None, when: "GroupWhen" = "succeeded"
+    ) -> "Group":
         """Enqueue jobs as a group, and run another one once all of them have ended. See `Group`.
 
         ```python
@@ -320,12 +326,15 @@ class TaskCoordinator:
 
         Cost: 3 round trips, and 1 more for each further 5,000 members, or 8 MiB of them; 1 script for 500.
         """
+        from inconcert.tasks.group import open_group
+        from inconcert.tasks.group_calls import check_calls, check_member
+
         if calls is not None:
             check_calls(calls)
         if isinstance(calls, Sequence):
             for call in calls:
                 check_member(call, self._jobs)
-        group = await open_group(self._ref, self._jobs, self._watches, then, when)
+        group = await open_group(self._ref, self._jobs, self._parts.watches, then, when)
         if calls is None:
             return group
         try:
@@ -344,8 +353,8 @@ class TaskCoordinator:
         *queues: str,
         prefetch: int = 1,
         weights: Mapping[str, int] | None = None,
-        delivery: Guarantee = "at_least_once",
-    ) -> Consumer:
+        delivery: "Guarantee" = "at_least_once",
+    ) -> "Consumer":
         """An `async for` over the jobs of these queues, the most urgent first, or by weight. See `Consumer`."""
         return self._consumer(queues, prefetch=prefetch, weights=weights, delivery=delivery)
 
@@ -358,7 +367,7 @@ class TaskCoordinator:
         burst: bool = False,
         max_jobs: int | None = None,
         weights: Mapping[str, int] | None = None,
-        health: WorkerHealth | None = None,
+        health: "WorkerHealth | None" = None,
         unknown_task_grace: Seconds = UNKNOWN_TASK_GRACE,
     ) -> None:
         """Run the registered function of each job of these queues, the most urgent first.
@@ -391,6 +400,11 @@ class TaskCoordinator:
             ValueError: `concurrency`, `max_jobs`, `grace` or `unknown_task_grace` is out of range.
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
+        from inconcert.tasks.health import watched
+        from inconcert.tasks.schedule_follower import ScheduleFollower
+        from inconcert.tasks.unknown_tasks import UnknownTasks
+        from inconcert.tasks.worker import Worker
+
         worker = Worker(
             self._ref,
             self._consumer(
@@ -402,7 +416,7 @@ class TaskCoordinator:
             grace=grace,
             burst=burst,
             max_jobs=max_jobs,
-            middlewares=self._middlewares,
+            middlewares=self._parts.middlewares,
         )
         with watched(health, worker.signs):
             async with (
@@ -410,7 +424,7 @@ class TaskCoordinator:
             ):
                 await worker.run()
 
-    def add_middleware(self, middleware: Callable[[ClaimedJob], AbstractAsyncContextManager[object]]) -> None:
+    def add_middleware(self, middleware: "Callable[[ClaimedJob], AbstractAsyncContextManager[object]]") -> None:
         """Run each attempt of `run_worker` inside a context manager: for tracing, metrics, database sessions.
 
         ```python
@@ -429,9 +443,9 @@ class TaskCoordinator:
         Args:
             middleware: Called with the job before each attempt. The one that was added first is the outermost.
         """
-        self._middlewares.append(middleware)
+        self._parts.middlewares.append(middleware)
 
-    def add_enqueue_middleware(self, middleware: EnqueueMiddleware) -> None:
+    def add_enqueue_middleware(self, middleware: "EnqueueMiddleware") -> None:
         """Give headers to each job that is enqueued through this coordinator: a tenant, a request id, the host.
 
         ```python
@@ -448,7 +462,7 @@ class TaskCoordinator:
             middleware: Called with the name of the task and of the queue, when the job is made: by `Task.enqueue`,
                 `Task.call` or `Coordinator.enqueue`. What it raises, these raise.
         """
-        self._enqueuing.middlewares.append(middleware)
+        self._parts.enqueuing.middlewares.append(middleware)
 
     def _consumer(
         self,
@@ -456,10 +470,12 @@ class TaskCoordinator:
         *,
         prefetch: int = 1,
         weights: Mapping[str, int] | None = None,
-        delivery: Guarantee = "at_least_once",
+        delivery: "Guarantee" = "at_least_once",
         capacity: int | None = None,
-        unknown_tasks: UnknownTasks | None = None,
-    ) -> Consumer:
+        unknown_tasks: "UnknownTasks | None" = None,
+    ) -> "Consumer":
+        from inconcert.tasks.consumer import Consumer
+
         return Consumer(
             self._ref,
             self._jobs,
@@ -473,11 +489,7 @@ class TaskCoordinator:
             unknown_tasks=unknown_tasks,
         )
 
-    @property
-    def _parts(self) -> TaskParts:
-        return TaskParts(self._ref, self._jobs, self._registry, self._middlewares)
 
-
-def parts_of(concert: TaskCoordinator) -> TaskParts:
+def parts_of(concert: TaskCoordinator) -> "TaskParts":
     """What a coordinator does its tasks with."""
     return concert._parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -12,9 +12,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from inconcert._rules.defaults import DEFAULT_QUEUE
 from inconcert.tasks.envelope import Envelope, marks_of
 from inconcert.tasks.history import history_note
-from inconcert.tasks.options import DEFAULT_QUEUE, Options
+from inconcert.tasks.options import Options
 from inconcert.tasks.task import Task
 
 __all__ = ["completed", "lacking", "queue_of"]

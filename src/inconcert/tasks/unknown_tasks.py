@@ -15,11 +15,10 @@ from inconcert.errors import InconcertError, UnknownTask
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import NOTE_UNKNOWN, JobKeys
 
-__all__ = ["UNKNOWN_TASK_GRACE", "UnknownTasks"]
+__all__ = ["UnknownTasks"]
 
 _log = logging.getLogger("inconcert.tasks")
 
-UNKNOWN_TASK_GRACE = 600.0  # seconds; in which most rollouts bring workers that know the new task
 _SOONEST, _LATEST = 1.0, 5.0  # seconds until a job that was given back comes to a worker again
 _OF_AGE = 4  # between: this part of the time for which no worker could run it
 

@@ -18,6 +18,7 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.background import in_background, log_error
 from inconcert._rules import durations
+from inconcert._rules.defaults import DEFAULT_GRACE
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert._version import __version__
@@ -29,11 +30,10 @@ from inconcert.tasks.job_state import JobState
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.stream_writer import run_unwritten, write_stream
 
-__all__ = ["DEFAULT_GRACE", "Middleware", "Worker"]
+__all__ = ["Middleware", "Worker"]
 
 _log = logging.getLogger("inconcert.tasks")
 
-DEFAULT_GRACE = 30.0  # seconds; what Kubernetes gives a pod by default
 _MOST_NAMES = 20  # of tasks in one line of the log
 
 Middleware = Callable[[ClaimedJob], AbstractAsyncContextManager[object]]

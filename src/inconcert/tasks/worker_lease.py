@@ -46,11 +46,9 @@ from inconcert.tasks.task import Task
 from inconcert.tasks.task_terms import completed, lacking, queue_of
 from inconcert.tasks.unknown_tasks import UnknownTasks
 
-__all__ = ["HEARTBEAT_LEASE", "JobWorkerLease"]
+__all__ = ["JobWorkerLease"]
 
 _log = logging.getLogger("inconcert.tasks")
-
-HEARTBEAT_LEASE = 10.0  # seconds after which a silent worker is presumed dead, and its jobs run elsewhere
 
 
 class JobWorkerLease(WorkerLease[JobState]):

@@ -178,15 +178,15 @@ class _Drain:
 
     async def run(self, queues: set[str]) -> None:
         """Run what is due in these queues."""
-        ref, _, registry, middlewares = parts_of(self._concert)
+        parts = parts_of(self._concert)
         worker = Worker(
-            ref,
+            parts.ref,
             self._concert.consume(*sorted(queues)),
-            registry,
+            parts.registry,
             concurrency=100,
             stop=self._stop,
             burst=True,
-            middlewares=[self._watch, *middlewares],
+            middlewares=[self._watch, *parts.middlewares],
         )
         await worker.run()
 

