@@ -75,6 +75,7 @@ BOUNDED = {
     "mailboxes/unread": "it puts back what lapsed claims hold, as anybody may",
     "permits/acquire": "a free permit is held by nobody for one ttl",
     "permits/renew": "a lease that still holds counts from then",
+    "permits/renew_many": "likewise, each of them",
     "queues/join": "a place of nobody, who is told when nothing is left",
     "queues/standby": "a place of nobody, who is told when the queue is shut down",
     "quorum/take": "the lock is held by nobody on this server for one ttl",

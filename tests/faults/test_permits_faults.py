@@ -827,9 +827,30 @@ async def test_many_leases_are_renewed_together(concert: Coordinator, monkeypatc
     monkeypatch.setattr(PermitState, "start_renewal", counted_start)
     leases = [await concert.lock(f"door {number}", ttl=6).acquire() for number in range(200)]
     ends = [lease._state.deadline for lease in leases]
+    before = (await raw(concert).info("commandstats"))["cmdstat_evalsha"]["calls"]
     await eventually(lambda: all(lease._state.deadline > end for lease, end in zip(leases, ends, strict=True)))
     assert [number for number in together if number] == [200]
+    assert (await raw(concert).info("commandstats"))["cmdstat_evalsha"]["calls"] - before < 3
     await asyncio.gather(*(lease.release() for lease in leases))
+
+
+async def test_lease_that_is_renewed_with_others_harms_none(any_concert: Coordinator) -> None:
+    """One has lapsed, and the key of another holds something that is not ours."""
+    lapsed, foreign, kept, released = [await any_concert.lock(name, ttl=9).acquire() for name in "lfkr"]
+    states = [lease._state for lease in (lapsed, foreign, kept, released)]
+    await raw(any_concert).delete(states[0].keys.holders, states[1].keys.holders)
+    await raw(any_concert).set(states[1].keys.holders, "x")
+    ends = [state.deadline for state in states]
+    for state in states:
+        state.start_renewal()
+    await released.release()
+    await eventually(lambda: kept._state.deadline > ends[2] and lapsed.is_lost)
+    assert not foreign.is_lost
+    await eventually(lambda: states[1].renew_at < states[1].deadline)  # it will be tried again
+    await raw(any_concert).delete(states[1].keys.holders)
+    states[1].start_renewal()
+    await eventually(lambda: foreign.is_lost)
+    await kept.release()
 
 
 # Opening and closing.

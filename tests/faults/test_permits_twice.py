@@ -253,6 +253,22 @@ async def renew(bench: Bench) -> None:
         assert full - short > 19_000
 
 
+async def renew_many(bench: Bench) -> None:
+    """The same, counted from the second run; also beside one that has lapsed, and a key that is not ours."""
+    await bench.acquire(bench.me)
+    held, foreign = bench.keys.holders, f"{bench.keys.holders}:foreign"
+    await raw(bench.concert).set(foreign, "x")
+    leases = (bench.me, 30_000, "nobody.1", 30_000, "nobody.2", 30_000)
+    command = command_of("permits/renew_many", holders=(held, held, foreign), leases=leases)
+    for _ in range(2):
+        await raw(bench.concert).zincrby(held, -20_000, bench.me)
+        short = await raw(bench.concert).zscore(held, bench.me)
+        assert await bench.concert._ref.session.run(command) == [1, 0, -1]
+        assert await raw(bench.concert).zscore(held, bench.me) - short > 19_000
+        assert await bench.holders() == [bench.me]
+    await raw(bench.concert).delete(foreign)
+
+
 async def renew_what_is_not_held(bench: Bench) -> None:
     """0 and 0, and nothing is held by it."""
     for _ in range(2):
@@ -346,6 +362,7 @@ TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
         withdraw_what_was_granted,
     ],
     "permits/renew": [renew, renew_what_is_not_held],
+    "permits/renew_many": [renew_many],
     "locks/acquire": [acquire_several, acquire_several_of_which_one_is_held],
 }
 

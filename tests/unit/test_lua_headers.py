@@ -143,7 +143,8 @@ def test_guards_expect_what_a_key_holds(script: Path, documented: dict[str, dict
 def test_includes_are_what_is_called(path: Path) -> None:
     """A file includes each function that it calls, and no other: it does not lean on what another includes."""
     text = path.read_text("utf-8")
-    calls = set(re.findall(r"(?<!function )(?<![.:\w])(\w+)\(", _COMMENT_OR_STRING.sub("", text)))
+    code = _COMMENT_OR_STRING.sub("", text)
+    calls = {*re.findall(r"(?<!function )(?<![.:\w])(\w+)\(", code), *re.findall(r"\bpcall\((\w+)", code)}
     functions = set(re.findall(r"function (\w+)\(", text))
 
     assert sorted(_INCLUDE.findall(text)) == sorted(calls & {include.stem for include in INCLUDED} - functions)

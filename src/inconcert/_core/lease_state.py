@@ -149,13 +149,16 @@ class LeaseState(ABC):
 
     def start_renewal(self) -> None:
         """Send a renewal without waiting for its reply."""
+        self._renewal_starts()
+        self._send_renewal()
+
+    def _renewal_starts(self) -> None:
         late = time.monotonic() - self.renew_at
         if late > self._ttl * _TOLD_WHEN_LATE:
             _log.warning(
                 "lease on %s is renewed %.1f s late: the event loop stood still", self, late, extra=self.fields()
             )
         self.renew_at = self.deadline
-        self._send_renewal()
 
     def renewed(self, *, is_held: bool, asked_at: float) -> None:
         """Process the reply of a renewal that was requested at this time."""

@@ -4,6 +4,8 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import NamedTuple, Self
 
 from inconcert._core.caller import Noted
@@ -11,6 +13,7 @@ from inconcert._core.lease_state import LeaseState
 from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session, on_unclaimed
 from inconcert._core.unconfirmed import Withdrawal
+from inconcert._redis.background import attempt
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -31,6 +34,7 @@ class PermitKeys(NamedTuple):
 
 
 _RENEW = load("permits/renew").bind(PermitKeys)
+_RENEW_MANY = load("permits/renew_many").bind()
 _RELEASE = load("permits/release").bind(PermitKeys)
 _DROP = load("permits/drop").bind(PermitKeys)
 
@@ -177,6 +181,17 @@ class PermitState(LeaseState):
             self.holder = holder
             self._keep_until(self.deadline)
 
+    def start_renewal(self) -> None:
+        self._renewal_starts()
+        due = self.session.due
+        if not due:
+            self.session.loop.call_soon(_renew, self.session)
+        due.append(self)
+
+    def terms(self) -> tuple[str, int]:
+        """Its holder, and for how many milliseconds it is renewed."""
+        return self.holder, milliseconds(self._ttl)
+
     def renewal(self) -> Call:
         """A renewal that is not sent yet."""
         return RenewCall(self, _RENEW(self.keys, holder=self.holder, ttl_ms=milliseconds(self._ttl)))
@@ -250,6 +265,44 @@ class RenewCall(Call):
 
     def failed(self, error: InconcertError) -> None:
         self._lease.renewal_failed(error)
+        super().failed(error)
+
+
+def _renew(session: Session) -> None:
+    """Renew what became due in a turn of the loop, at most 200 leases, by one script; on a cluster each by itself."""
+    due, session.due = session.due, []
+    leases = [lease for lease in due if isinstance(lease, PermitState) and not lease.is_over]
+    if len(leases) == 1 or session.is_sharded:
+        for lease in leases:
+            session.channel.submit(lease.renewal())
+    elif leases:
+        session.channel.submit(_RenewMany(leases))
+
+
+class _RenewMany(Call):
+    """The call that renews several leases; each learns of its own."""
+
+    __slots__ = ("_asked_at", "_leases")
+
+    overtakes = True
+
+    def __init__(self, leases: list[PermitState]) -> None:
+        self._leases = [(lease, lease.holder) for lease in leases]
+        self._asked_at = time.monotonic()
+        holders = [lease.keys.holders for lease in leases]
+        super().__init__(_RENEW_MANY(holders=holders, leases=chain.from_iterable(map(PermitState.terms, leases))))
+
+    def answered(self, reply: Reply) -> None:
+        for (lease, holder), answer in zip(self._leases, reply, strict=True):
+            if answer < 0:
+                attempt("renewing a lease", lease.session.channel.submit, lease.renewal())  # its own call has the error
+            elif holder == lease.holder:  # as in RenewCall
+                attempt("renewing a lease", partial(lease.renewed, is_held=answer == 1, asked_at=self._asked_at))
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        for lease, _ in self._leases:
+            attempt("renewing a lease", lease.renewal_failed, error)
         super().failed(error)
 
 

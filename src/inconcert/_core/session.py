@@ -64,6 +64,8 @@ class Session(Origin):
         broadcasts: Receives messages for everyone: connected with the first listener.
         safeguards: Hold grants back until they may be handed out; None if nothing is demanded of them.
         renewal: Renews its leases.
+        due: The leases to renew at the end of this turn of the loop.
+        is_sharded: Whether the server is a cluster, on which each name has a slot of its own.
         bells: Where its idle consumers sleep: connected with the first of them.
         new_blocking_server: Makes connections for a thread while the loop is blocked; None where that is not possible.
         lines: The waiters of this process.
@@ -89,6 +91,8 @@ class Session(Origin):
         self.server = server
         self.timeout = timeout
         self.renewal = Renewal()
+        self.due: list[object] = []
+        self.is_sharded = keys.is_sharded
         self._wiring = wiring_of(
             client,
             keys,
