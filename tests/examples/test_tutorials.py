@@ -298,6 +298,7 @@ async def tutorial(concert: Coordinator, server: RealServer, namespace: str, tmp
         yield Tutorial(server, namespace, tmp_path, stack)
 
 
+@pytest.mark.slow
 async def test_tasks(tutorial: Tutorial) -> None:
     """docs/tutorial/tasks.md: reports and mails, a cancelled one, a killed worker, a repaired job, and a schedule."""
     *parts, schedule = [(block.file, block.text) for block in python(TASKS)]
@@ -365,6 +366,7 @@ async def test_tasks(tutorial: Tutorial) -> None:
     counter.end()
 
 
+@pytest.mark.slow
 async def test_order(tutorial: Tutorial, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/tutorial/order.md, from top to end: workers die in a loop, a wait and a sleep, and while they undo."""
     monkeypatch.setenv("INCONCERT_URL", server.url)

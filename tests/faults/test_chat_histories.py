@@ -90,6 +90,7 @@ def history_of(children: Sequence[Child]) -> list[Event]:
     return [as_event(message["name"], *message["values"]) for message in told if message["event"] == "history"]
 
 
+@pytest.mark.slow
 async def test_every_member_gets_everything_whoever_is_killed(
     server: RealServer, concert: Coordinator, namespace: str
 ) -> None:

@@ -182,6 +182,7 @@ async def test_each_master_of_a_cluster_is_looked_at(cluster: RealCluster, names
     assert document["unseen"] == []
 
 
+@pytest.mark.slow
 async def test_slots_that_no_master_has_are_found(namespace: str) -> None:
     """Although the cluster serves nobody then; a master that is followed is no finding."""
     with RealCluster(replicas=1, appendonly="yes") as cluster:
@@ -221,6 +222,7 @@ async def _is_found(concert: Coordinator, so: str) -> bool:
     return any(so in finding.so for finding in await _found_of(concert))
 
 
+@pytest.mark.slow
 async def test_server_that_does_not_answer_is_asked_once(own_server: RealServer, namespace: str) -> None:
     """It ends with the error of opening, and does not wait for each thing that it would ask."""
     concert = Coordinator(own_server.url, namespace=namespace)
