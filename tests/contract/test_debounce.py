@@ -14,6 +14,7 @@ from inconcert import Coordinator, Job, JobStatus, Limit, Rate, SyncProducer, Ta
 from inconcert._core.observer import Observer
 from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import lapse_all
 from tests.support.limits import in_line
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -156,7 +157,7 @@ async def test_job_whose_worker_died_keeps_its_arguments(any_concert: Coordinato
         await anext(jobs)
         await client.hset(keys.unique, "shop 17", name)  # as if its worker had died before it was free
         await any_concert.tasks.pause("default")
-        await client.zadd(keys.workers, dict.fromkeys(await client.zrange(keys.workers, 0, -1), 1))
+        await lapse_all(any_concert)
         async with in_background(anext(others)):
 
             async def is_recovered() -> bool:

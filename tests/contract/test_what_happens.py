@@ -32,7 +32,7 @@ from inconcert.tasks.kept_step import STEP
 from tests.conftest import nothing_is_left
 from tests.support.clusters import RealCluster
 from tests.support.durable import kept
-from tests.support.jobs import let_expire
+from tests.support.jobs import lapse_all, let_expire
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.streams import followed
@@ -578,12 +578,9 @@ async def test_sleep_in_memory_counts_against_the_time_limit(any_concert: Coordi
 @asynccontextmanager
 async def twins(concert: Coordinator, elsewhere: Coordinator) -> AsyncGenerator[tuple[ClaimedJob, ClaimedJob]]:
     """The only job, as the late worker has it, and as the next one has."""
-    client: Any = raw(concert)
     async with concert.consume("default") as stopped, elsewhere.consume("default") as jobs:
         late = await anext(stopped)
-        for keys in concert._jobs.partitions:
-            if workers := await client.zrange(keys.workers, 0, -1):
-                await client.zadd(keys.workers, dict.fromkeys(workers, 1))
+        await lapse_all(concert)
         again = await anext(jobs)
         assert again.id == late.id
         yield late, again

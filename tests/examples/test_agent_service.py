@@ -13,11 +13,10 @@ import httpx
 import pytest
 
 from inconcert import Coordinator
-from inconcert.tasks.store import JobKeys
 from tests.support.eventually import eventually
 from tests.support.http import client_at, events
+from tests.support.jobs import lapse_all
 from tests.support.processes import Leashed
-from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 ROOT = Path(__file__).parents[2]
@@ -115,8 +114,7 @@ async def test_agent_survives_its_worker(concert: Coordinator, processes: Proces
         assert page.text == f"{begun}It broke on its way "
         assert calls() == ["1", "3"]
 
-        workers = JobKeys(concert._ref.keys).workers
-        await raw(concert).zadd(workers, dict.fromkeys(await raw(concert).zrange(workers, 0, -1), 1), xx=True)
+        await lapse_all(concert)
         (tmp_path / "go").touch()
         processes.worker("second")
         await page.read(to="euros back?")

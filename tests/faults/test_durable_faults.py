@@ -14,7 +14,7 @@ from inconcert.tasks.job_state import JobState
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
-from tests.support.jobs import status
+from tests.support.jobs import lapse_all, status
 from tests.support.killed import LOG, kill_after
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -212,7 +212,7 @@ async def test_late_twin_keeps_nothing_and_its_step_raises(concert: Coordinator,
     await concert.enqueue("t")
     async with concert.consume("default") as stopped, elsewhere.consume("default") as jobs:
         late = await anext(stopped)
-        await client.zadd(keys.workers, dict.fromkeys(await client.zrange(keys.workers, 0, -1), 1))
+        await lapse_all(concert)
         again = await anext(jobs)
         assert again.id == late.id
         async with late:

@@ -15,6 +15,7 @@ from inconcert.tasks.stream_writer import write_stream
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.jobs import lapse_all
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -172,7 +173,7 @@ async def test_late_twin_appends_nothing(concert: Coordinator, elsewhere: Coordi
     job = await concert.enqueue("t")
     async with concert.consume("default") as stopped, elsewhere.consume("default") as jobs:
         late = await anext(stopped)
-        await client.zadd(keys.workers, dict.fromkeys(await client.zrange(keys.workers, 0, -1), 1))
+        await lapse_all(concert)
         again = await anext(jobs)
         assert again.id == late.id
         begun: Any = late_items

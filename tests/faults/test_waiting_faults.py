@@ -9,7 +9,7 @@ from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, current_job
 from inconcert.errors import InconcertError
 from inconcert.testing.simulation import World, simulate
 from tests.support.background import in_background
-from tests.support.jobs import status
+from tests.support.jobs import lapse_all, status
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -120,12 +120,10 @@ def test_one_answer_whatever_dies(seeds: range) -> None:
 
 async def test_late_twin_neither_reads_nor_times_out(concert: Coordinator, elsewhere: Coordinator) -> None:
     """Its worker counts as dead, and does not know it yet; the one that holds the job decides."""
-    [keys] = concert._jobs.partitions
-    client: Any = raw(concert)
     job = await concert.enqueue("t")
     async with concert.consume("default") as stopped, elsewhere.consume("default") as jobs:
         late = await anext(stopped)
-        await client.zadd(keys.workers, dict.fromkeys(await client.zrange(keys.workers, 0, -1), 1))
+        await lapse_all(concert)
         again = await anext(jobs)
         assert again.id == late.id
         async with late:

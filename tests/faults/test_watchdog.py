@@ -21,13 +21,12 @@ from inconcert._claims import watchdog as watchdog_module
 from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.session import Session
-from inconcert.tasks.store import JobKeys
 from tests.support.cancelling import MOMENTS, cancel_at
 from tests.support.eventually import eventually
+from tests.support.jobs import lapse
 from tests.support.ledger import ledger_of
 from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
-from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 from tests.support.tls import encrypted
@@ -165,7 +164,7 @@ async def test_blocked_worker_that_was_taken_for_dead_stays_dead(
     await concert.enqueue("t", queue="q")
     async with blocked(server.url, namespace, 2 * LEASE) as child, concert.consume("q") as others:
         worker = (await child.wait_for("blocked"))["worker"]
-        await raw(concert).zadd(JobKeys(concert._ref.keys).workers, {worker: 1}, xx=True)
+        await lapse(concert, worker)
         job = await anext(others)
         assert job.attempt == 2
         assert not (await child.wait_for("ended"))["was_held"]

@@ -9,7 +9,18 @@ from inconcert.tasks.store import JobKeys
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 
-__all__ = ["LEASE", "asleep", "forget_all", "keys_of", "lapse", "let_expire", "make_due", "status", "watch"]
+__all__ = [
+    "LEASE",
+    "asleep",
+    "forget_all",
+    "keys_of",
+    "lapse",
+    "lapse_all",
+    "let_expire",
+    "make_due",
+    "status",
+    "watch",
+]
 
 LEASE = 1.0  # seconds of a heartbeat, in tests of workers that die
 
@@ -57,6 +68,13 @@ async def watch(concert: Coordinator) -> None:
 async def lapse(concert: Coordinator, worker: str) -> None:
     """Let a worker be taken for dead now; nobody tells it."""
     await raw(concert).zadd(keys_of(concert).workers, {worker: 1}, xx=True)
+
+
+async def lapse_all(concert: Coordinator) -> None:
+    """Let all workers that hold jobs be taken for dead now; nobody tells them."""
+    for keys in concert._jobs.partitions:
+        if workers := await raw(concert).zrange(keys.workers, 0, -1):
+            await raw(concert).zadd(keys.workers, dict.fromkeys(workers, 1), xx=True)
 
 
 async def status(concert: Coordinator, job: Job[Any], expected: JobStatus) -> None:
