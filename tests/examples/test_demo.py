@@ -62,7 +62,7 @@ async def test_killed_demo_leaves_no_process(demo: Demo) -> None:
     demo.read_until("is up")
     demo.leashed.kill()
 
-    await eventually(lambda: not demo.left(), timeout=60)
+    await eventually(lambda: not demo.left(), timeout=20)
 
 
 def test_missing_server_is_named() -> None:

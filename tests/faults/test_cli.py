@@ -35,6 +35,7 @@ from tests.support.forks import Fork
 from tests.support.ledger import ledger_of
 from tests.support.lines import in_line
 from tests.support.processes import Child, is_alive
+from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.scripts import scripts_run
 from tests.support.servers import RealServer, free_port
@@ -150,6 +151,17 @@ async def test_idle_worker_ends_at_once_while_the_server_is_away(own_server: Rea
         await eventually(lambda: "command channel: connection lost" in child.errors())
         child.signal(signal.SIGTERM)
         assert await child.wait(timeout=5) == 0
+
+
+@pytest.mark.loop_matters
+async def test_worker_that_connects_ends_at_once(server: RealServer) -> None:
+    """It has nothing to drain, and does not wait for a server that may not answer for its whole timeout."""
+    async with Proxy(server.tcp_url) as proxy:
+        proxy.mute()
+        async with start(Coordinator(proxy.url), "worker", SERVICE) as child:
+            await eventually(lambda: proxy.open, timeout=20)
+            child.signal(signal.SIGTERM)
+            assert await child.wait(timeout=5) == 0
 
 
 @pytest.mark.loop_matters
