@@ -233,8 +233,8 @@ def _read(name: str) -> str:
 
 def _without_comments(text: str) -> str:
     """The code of a script, which has no `--` in its strings, without empty lines."""
-    lines = (line.partition("--")[0].rstrip() for line in text.splitlines())
-    return "".join(f"{line}\n" for line in lines if line)
+    lines = [line.partition("--")[0].rstrip() for line in text.splitlines()]
+    return "".join([f"{line}\n" for line in lines if line])
 
 
 def _has(bundle: type, name: str) -> bool:
