@@ -15,7 +15,8 @@ from textwrap import dedent
 import anyio
 import pytest
 
-from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, StepChanged, current_job, durable
+from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, Rate, StepChanged, current_job, durable
+from inconcert.tasks import lifted_limits
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import make_due
@@ -170,6 +171,41 @@ async def changed_limit(old: Coordinator, new: Coordinator) -> None:
     assert {await job.status() for job in jobs} == {JobStatus.SUCCEEDED}
 
 
+async def removed_limit(old: Coordinator, new: Coordinator) -> None:
+    """A worker of the new release lets the jobs go that wait for it."""
+
+    @old.task(name="t", rate=Rate(1, per=3600))
+    async def before() -> None: ...
+
+    @new.task(name="t")
+    async def after() -> None: ...
+
+    del after
+    jobs = [await before.enqueue() for _ in range(3)]
+    await old.run_worker("default", burst=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lifted_limits, "_QUIET", 0.0)
+        async with in_background(new.run_worker("default")):
+            for job in jobs:
+                await job.result(timeout=10)
+
+
+async def removed_key_limit(old: Coordinator, new: Coordinator) -> None:
+    """All jobs run; those that wait do so one after the other, as before."""
+
+    @old.task(name="t", key=lambda user: user, key_limit=1)
+    async def before(user: str) -> None:
+        del user
+
+    @new.task(name="t")
+    async def after(user: str) -> None:
+        del user
+
+    jobs = [await task.enqueue("u") for task in (before, before, after, before)]
+    await in_turn(old, new)
+    assert {await job.status() for job in jobs} == {JobStatus.SUCCEEDED}
+
+
 async def other_option(old: Coordinator, new: Coordinator) -> None:
     """A job keeps what its task said when it was enqueued; what was at its default is the worker's."""
     attempts: list[int] = []
@@ -279,6 +315,8 @@ ROWS: dict[str, Story] = {
     "gives a task another `queue=`": other_queue,
     "adds `limit=`, `rate=`, `key=` or another option to a task": added_limit,
     "changes `limit=`, `rate=` or `key_limit=` of a task": changed_limit,
+    "removes `limit=` or `rate=` of a task": removed_limit,
+    "removes `key_limit=` or `share=` of a task": removed_key_limit,
     "changes or removes another option of a task": other_option,
     "changes the instants of a `@concert.cron`": changed_schedule,
     "adds, drops or moves steps": other_steps,

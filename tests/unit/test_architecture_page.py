@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from inconcert._redis.scripts import parameters
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/contributing/architecture.md").read_text("utf-8")
 SOURCE = ROOT / "src/inconcert"
 LUA = SOURCE / "_lua"
-
-_KEY = re.compile(r"^-- KEYS\[\d+\] +(\w+)", re.MULTILINE)
 
 
 def named_files() -> list[str]:
@@ -43,7 +43,12 @@ def test_script_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", sorted({key for path in LUA.rglob("*.lua") for key in _KEY.findall(path.read_text("utf-8"))})
+    "key",
+    sorted(
+        given.name
+        for given in {given for path in LUA.rglob("*.lua") for given in parameters(path.read_text("utf-8"))}
+        if given.array == "KEYS" and not given.has_any_length
+    ),
 )
 def test_key_is_in_the_table(key: str) -> None:
     """Each key that a script is given has its row."""
