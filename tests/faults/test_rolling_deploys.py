@@ -193,7 +193,7 @@ async def removed_limit(old: Coordinator, new: Coordinator) -> None:
 async def removed_key_limit(old: Coordinator, new: Coordinator) -> None:
     """All jobs run; those that wait do so one after the other, as before."""
 
-    @old.task(name="t", key=lambda user: user, key_limit=1)
+    @old.task(name="t", key=str, key_limit=1)
     async def before(user: str) -> None:
         del user
 
