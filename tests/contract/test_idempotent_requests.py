@@ -11,7 +11,10 @@ from inconcert.integrations._answers import Answer
 from inconcert.integrations._idempotency import IdempotentRequest, StoredAnswers, Turn, _Keys
 from tests.support.eventually import eventually
 from tests.support.raw import raw
+from tests.support.reports import may_ask
 from tests.support.scripts import command_of
+
+__all__ = ["may_ask"]  # the fixture
 
 REQUEST = IdempotentRequest("k1", "POST", "/pay", "ann", b'{"sum":5}')
 PAID = Answer(201, (("content-type", "text/plain"), ("content-length", "4")), b"paid")

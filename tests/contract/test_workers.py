@@ -115,6 +115,7 @@ async def test_dead_worker_is_shown_until_it_is_recovered(any_concert: Coordinat
     put = await any_concert.enqueue("t", queue="q")
     async with any_concert.consume("other") as jobs:
         await jobs.try_claim(1)  # so that the clock of leases runs
+    await client.delete(keys.queue("q").queue)
     await client.hset(keys.claimed("dead.11"), put.id, "1001 2 5000 q")
     await client.zadd(keys.workers, {"dead.11": DEAD_AT})
     await client.hset(keys.described, "dead.11", b"4000 " + describe("dead.1", ["q"], None))

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator
-from inconcert._redis.examination import CLUSTER_TRIALS, ONE_SERVER_TRIALS, TRIALS, Examination, Machine, examine
+from inconcert._redis.examination import ONE_SERVER_TRIALS, TRIALS, Examination, Machine, examine
 from inconcert._redis.rights import Server, least_rights
 from inconcert.cli.findings import CHECKS, Finding, Seen, findings
 from inconcert.tasks.queue_stats import TaskStats
@@ -268,9 +268,7 @@ def _masters(cluster: RealCluster) -> list[str]:
     return [f"127.0.0.1:{node.port}" for node in cluster.nodes]
 
 
-@pytest.mark.parametrize(
-    ("cluster", "trials"), [(False, (*TRIALS, *ONE_SERVER_TRIALS)), (True, (*TRIALS, *CLUSTER_TRIALS))]
-)
+@pytest.mark.parametrize(("cluster", "trials"), [(False, (*TRIALS, *ONE_SERVER_TRIALS)), (True, TRIALS)])
 def test_each_right_of_scripts_is_tried(cluster: bool, trials: Sequence[str]) -> None:
     """And no other."""
     rights = least_rights("n", server=Server.REDIS_7, cluster=cluster)

@@ -16,7 +16,7 @@ from inconcert._redis.clients import Client, ClusterClient
 from inconcert._redis.keys import Keyspace, is_permanent
 from inconcert._redis.replies import Reply
 
-__all__ = ["CLUSTER_TRIALS", "ONE_SERVER_TRIALS", "TRIALS", "Examination", "Machine", "examine"]
+__all__ = ["ONE_SERVER_TRIALS", "TRIALS", "Examination", "Machine", "examine"]
 
 _CONFIG = (
     *("timeout", "tcp-keepalive", "client-output-buffer-limit", "save", "min-replicas-to-write"),
@@ -33,7 +33,7 @@ _SLOTS = 16384
 TRIALS = (
     *("set $ x PX 10000", "get $", "getrange $ 0 0", "incrby $ 1"),
     *("lindex $ 0", "llen $", "lpop $", "lpos $ x", "lpush $ x"),
-    *("lrange $ 0 0", "ltrim $ 0 0", "rpush $ x"),
+    *("lrange $ 0 0", "lrem $ 0 x", "ltrim $ 0 0", "rpush $ x"),
     *("exists $", "persist -", "pexpire $ 10000", "pttl $", "rename - -", "unlink -"),
     *("hdel $ x", "hexists $ x", "hget $ x", "hgetall $", "hincrby $ x 1", "hlen $", "hmget $ x", "hscan $ 0"),
     *("hset $ x x", "hsetnx $ x x"),
@@ -44,7 +44,6 @@ TRIALS = (
     *("time", "del $"),
 )
 ONE_SERVER_TRIALS = ("blpop $ 1",)  # while there is the string
-CLUSTER_TRIALS = ("lrem $ 0 x",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ class _Examiner:
     async def _lacking(self) -> list[str]:
         """The commands of scripts, and of the wait for bells, that the user may not send."""
         first, *others = TRIALS
-        more = CLUSTER_TRIALS if self._is_cluster else ONE_SERVER_TRIALS
+        more = () if self._is_cluster else ONE_SERVER_TRIALS
         refused = await self._refused([first])
         return refused or await self._refused([*more, *others])  # without the first, others would make a key that stays
 

@@ -30,7 +30,6 @@ _ONE_SERVER = ("blpop",)  # idle consumers on a cluster wait for messages instea
 _CLUSTER = (
     "asking",
     "cluster|slots",
-    "lrem",  # they stand in line for them
     "pubsub|shardnumsub",
     "spublish",
     "ssubscribe",
@@ -39,7 +38,7 @@ _CLUSTER = (
 _INSPECT, _INSPECT_CLUSTER = "pubsub|channels", "pubsub|shardchannels"
 _SENTINEL = ("client|setname", "ping", "sentinel|get-master-addr-by-name", "sentinel|master", "subscribe")
 _DATA = (
-    *("lindex", "llen", "lpop", "lpos", "lpush", "lrange", "ltrim", "rpush"),
+    *("lindex", "llen", "lpop", "lpos", "lpush", "lrange", "lrem", "ltrim", "rpush"),
     *("del", "exists", "persist", "pexpire", "pttl", "rename", "unlink"),
     *("get", "getrange", "incrby", "set"),
     *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hscan", "hset", "hsetnx"),
