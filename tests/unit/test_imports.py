@@ -100,3 +100,11 @@ def test_coordinator_loads_no_task_and_no_report() -> None:
         "inconcert.tasks",
         "inconcert.tasks.task_coordinator",
     }
+
+
+def test_command_loads_no_other_command() -> None:
+    """The command line starts with the one that is asked for."""
+    run = "from inconcert.cli.commands import app; from typer.testing import CliRunner; CliRunner().invoke(app, ['ls'])"
+    commands = {name.removeprefix("inconcert.cli.") for name in loaded(run) if name.startswith("inconcert.cli.")}
+    assert "ls" in commands
+    assert not commands & {"bench", "dashboard", "demo", "doctor", "top", "worker"}

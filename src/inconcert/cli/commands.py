@@ -1,60 +1,44 @@
-"""The commands of `inconcert`: each is in a module of its name."""
+"""The commands of `inconcert`: each is in a module of its name, which is imported when it is asked for."""
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from inconcert._version import __version__
-from inconcert.cli.acl import acl
-from inconcert.cli.bench import bench
-from inconcert.cli.cancel import cancel
-from inconcert.cli.dashboard import dashboard
-from inconcert.cli.dead import app as dead
-from inconcert.cli.demo import demo
-from inconcert.cli.doctor import doctor
-from inconcert.cli.drain import drain
-from inconcert.cli.explain import explain
-from inconcert.cli.health import health
-from inconcert.cli.history import history
-from inconcert.cli.jobs import jobs
-from inconcert.cli.ls import ls
 from inconcert.cli.output import say
-from inconcert.cli.promote import promote
-from inconcert.cli.queues import queues
-from inconcert.cli.release import release
-from inconcert.cli.schedules import app as schedules
-from inconcert.cli.show import show
-from inconcert.cli.top import top
-from inconcert.cli.worker import worker
-from inconcert.cli.workers import workers
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (
-    demo,
-    worker,
-    health,
-    ls,
-    explain,
-    top,
-    release,
-    queues,
-    jobs,
-    history,
-    show,
-    cancel,
-    promote,
-    drain,
-    workers,
-    doctor,
-    dashboard,
-    bench,
-    acl,
-):
-    app.command()(command)
-app.add_typer(dead, name="dead")
-app.add_typer(schedules, name="schedules")
+_NAMES = (
+    *("demo", "worker", "health", "ls", "explain", "top", "release", "queues", "jobs", "history", "show", "cancel"),
+    *("promote", "drain", "workers", "doctor", "dashboard", "bench", "acl", "dead", "schedules"),
+)
+
+
+class _Commands(TyperGroup):
+    """In the order of help; each is the function of its module, or its `app` of several."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - of click's context each release has another type
+        del ctx
+        return [*_NAMES]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - as above
+        del ctx
+        if cmd_name not in _NAMES:
+            return None
+        module = import_module(f"inconcert.cli.{cmd_name}")
+        made = getattr(module, "app", None)
+        if made is None:
+            made = typer.Typer(pretty_exceptions_enable=False)
+            made.command(cmd_name)(getattr(module, cmd_name))
+        command = typer.main.get_command(made)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
