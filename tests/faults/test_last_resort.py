@@ -30,7 +30,6 @@ from inconcert._redis.replicas import Replicas
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert.coordinator import session_ref_of
-from inconcert.reports import detector
 from inconcert.tasks import enqueue
 from inconcert.tasks.sweeper import Asker
 from inconcert.tasks.worker import Worker
@@ -537,7 +536,7 @@ async def test_look_for_deadlocks_that_fails_is_told_of_and_the_next_one_looks(
         if looks == 1:
             raise Unexpected
 
-    monkeypatch.setattr(detector, "inspect", look)
+    monkeypatch.setattr("inconcert.reports.inspect.inspect", look)
     for number in 1, 2:
         cast("Any", session_ref_of(concert).session.lines).on_long_wait()
         await told_of(caplog, "looking for deadlocks")
