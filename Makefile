@@ -56,7 +56,7 @@ types: $(VENV)/.dev ## mypy on all, and basedpyright on what users have or write
 docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-quick: lint $(VENV)/.dev ## in a minute: style, types of what changed, the rules, and each contract once
+quick: lint $(VENV)/.dev ## before each commit: style, types of what changed, the rules, and each contract once
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --one-each -k "not fakeredis" -m "not torture and not slow" \
 	  tests/unit tests/contract
