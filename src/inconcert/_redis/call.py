@@ -44,7 +44,7 @@ class Call(asyncio.Future[Reply]):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is still a reason to send it, unless it must run."""
+        """Whether its caller still waits; what must run is sent in any case."""
         return not self.done()
 
     @property

@@ -99,7 +99,7 @@ class TermState(PermitState):
             self._body.stop()
 
     def start_renewal(self) -> None:
-        """Send a renewal by itself: its script does more than the one that renews several leases."""
+        """Renewed by itself, not with other leases: its script also proclaims who leads."""
         self._renewal_starts()
         self._send_renewal()
 
