@@ -15,6 +15,7 @@ import pytest
 from inconcert import ClaimedJob, Coordinator, JobStatus
 from inconcert.tasks.consumer import Consumer
 from tests.support.jobs import make_due
+from tests.support.ledger import crashes_of, failures_of
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
@@ -62,8 +63,8 @@ class Jobs:
     async def numbers(self) -> tuple[int, int]:
         """Failures, and crashes."""
         redis = raw(self.concert)
-        failures, crashes = [await redis.hvals(key) for key in (self.keys.failures, self.keys.crashes)]
-        return sum(int(count.split()[0]) for count in failures), sum(map(int, crashes))
+        facts = await redis.hgetall(self.keys.facts)
+        return sum(failures_of(facts).values()), sum(crashes_of(facts).values())
 
 
 class Items(Jobs):

@@ -50,7 +50,7 @@ FUNCTIONS = {  # how many a script makes until it usually returns, and where tha
     "permits/acquire": (15, "return {tonumber(token)"),
     "permits/release": (7, "  return {held}"),
     "tasks/enqueue": (13, "return answer"),
-    "claims/claim": (19, "return answer"),
+    "claims/claim": (20, "return answer"),
     "claims/ack": (28, "return end_done"),
     "queues/put": (12, "return 1"),
 }

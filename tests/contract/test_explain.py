@@ -269,7 +269,7 @@ async def test_job_that_is_tried_again_says_why_it_failed(any_concert: Coordinat
         for one in claimed:
             await one.ack()
     if state == "running":
-        assert not await raw(any_concert).exists(any_concert._jobs.of_id(job.id).failures)
+        assert not await raw(any_concert).exists(any_concert._jobs.of_id(job.id).facts)
 
 
 async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinator) -> None:

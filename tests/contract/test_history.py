@@ -160,7 +160,7 @@ async def test_job_that_is_cancelled_before_another_attempt_has_those_that_faile
     assert await job.cancel()
     [entry] = await fails.history()
     assert (entry.job_id, entry.outcome, entry.attempts) == (job.id, JobStatus.CANCELLED, 1)
-    assert not await raw(concert).exists(concert._jobs.of_id(job.id).failures)
+    assert not await raw(concert).exists(concert._jobs.of_id(job.id).facts)
 
 
 async def _is(job: Job[Any], status: JobStatus) -> bool:

@@ -33,6 +33,7 @@ from tests.conftest import nothing_is_left
 from tests.support.clusters import RealCluster
 from tests.support.durable import kept
 from tests.support.jobs import lapse_all, let_expire
+from tests.support.ledger import ledger_of
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.streams import followed
@@ -565,9 +566,7 @@ async def test_sleep_in_memory_counts_against_the_time_limit(any_concert: Coordi
     story = SleepStory(any_concert)
     story.in_memory_below = 2 * HOUR
     job = await story.begin(time_limit=LIMIT)
-    client: Any = raw(any_concert)
-    failures = any_concert._jobs.of_id(job.id).failures
-    assert int((await client.hget(failures, job.id)).split()[0]) >= 1
+    assert (await ledger_of(any_concert)).failures[job.id] >= 1
     await finish(story)
     await story.check()
 

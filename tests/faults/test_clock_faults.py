@@ -53,7 +53,7 @@ def test_worker_that_lives_keeps_its_job(step: float) -> None:
             await anyio.sleep(0.7 * HEARTBEAT_LEASE)
             world.step_clock(step)
         assert await job.result(timeout=6 * HEARTBEAT_LEASE) == "done"
-        assert not await world.client.exists(JobKeys(worker.concert._ref.keys).crashes)
+        assert not await world.client.exists(JobKeys(worker.concert._ref.keys).facts)
 
     simulate(story, seeds=1)
     assert len(starts) == 1

@@ -14,7 +14,7 @@ from inconcert import Coordinator, WrongState
 from inconcert._claims.keys import HELD, QueueKeys
 from inconcert.tasks.cancellation import HAD_ENDED
 from inconcert.tasks.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
-from tests.support.ledger import Ledger, read_ledger
+from tests.support.ledger import Ledger, facts_text, read_ledger
 from tests.support.raw import raw
 from tests.support.scripts import command_of
 
@@ -485,7 +485,7 @@ async def test_second_look_at_what_has_expired_ends_nothing(scene: Scene) -> Non
     body = b'1 {"name":"t","args":[],"kwargs":{},"expires":0.5}'
     await scene.client.hset(scene.keys.bodies, "ready2", body)
     await scene.client.zadd(scene.keys.children, {"ready2 later": 0})  # which is to hear of it
-    await scene.client.hset(scene.keys.failures, "ready2", "2 it broke")
+    await scene.client.hset(scene.keys.facts, "ready2", facts_text(2, why="it broke"))
     looking = {"inboxes": scene.inboxes, "name": "q", "ids": ("held", "ready1", "ready2")}
     assert await scene.run("tasks/end_expired", **looking) == [3, 1, b"ready2"]
     assert b'"attempts":2}' in await scene.client.hget(scene.keys.reasons, "ready2")
@@ -671,8 +671,9 @@ async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancel
     assert before.history == [("dead", "failed"), ("held", "failed")][: 2 if verdict == "dead" else 1]
     assert await scene.nack(verdict, delay_ms=HOUR) == 0
     assert await scene.ledger() == before
-    why = await scene.client.hget(scene.keys.failures, "held")
-    assert why == {"retry": f"1 {REASON}".encode(), "dead": b"1 "}.get(verdict)
+    facts = await scene.client.hget(scene.keys.facts, "held")
+    known = {"retry": facts_text(1, why=REASON), "dead": facts_text(1), "crash": facts_text(crashes=1)}
+    assert (facts or b"").decode() == known.get(verdict, "")
     if verdict == "asleep":
         assert await scene.client.hexists(scene.keys.awaited, "held") != is_cancelled
     if is_cancelled and verdict != "dead":
@@ -1175,7 +1176,7 @@ async def test_crash_that_sets_a_parent_aside_is_news(scene: Scene) -> None:
     """Its children follow it."""
     await follow(scene, "child", "held")
     await scene.client.zadd(scene.keys.workers, {WORKER: 1})
-    await scene.client.hset(scene.keys.crashes, "held", 2)
+    await scene.client.hset(scene.keys.facts, "held", facts_text(crashes=2))
     assert [await scene.recover(3) for _ in range(2)] == [[0, 1, 1], [0, 0, 0]]
     assert (await scene.ledger()).history == [("dead", "failed"), ("held", "failed")]
     await scene.pass_on(scene.place)

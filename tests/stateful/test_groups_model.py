@@ -26,7 +26,7 @@ from inconcert.tasks.store import (
     WAIT_AGAIN,
     JobKeys,
 )
-from tests.support.ledger import read_ledger_now
+from tests.support.ledger import crashes_of, read_ledger_now
 from tests.support.world import examples
 
 HOUR = 3_600_000  # milliseconds
@@ -285,9 +285,7 @@ class GroupsModel(RuleBasedStateMachine):
     @rule(most=st.sampled_from([0, 1, 3]))
     def worker_dies(self, most: int) -> None:
         """With all that it holds, which is dead-lettered at once if one crash is enough."""
-        crashed = {
-            id_.decode(): int(count) + 1 for id_, count in self.client.hgetall(self.keys.crashes).items() if most
-        }
+        crashed = {id_: count + 1 for id_, count in crashes_of(self.client.hgetall(self.keys.facts)).items() if most}
         if most:
             for key in (self.keys.workers, self.keys.idle):
                 self.client.zadd(key, {self.worker: 0}, xx=True)

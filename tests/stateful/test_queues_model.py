@@ -13,6 +13,7 @@ from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, 
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
 from inconcert.queues.store import INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
+from tests.support.ledger import crashes_of, failures_of
 from tests.support.world import examples
 
 MOST_CRASHES = 3
@@ -387,8 +388,8 @@ class QueueModel(RuleBasedStateMachine):
         held = [sorted(worker.held) for worker in self.workers]
         assert [sorted(ids(client.hkeys(keys.claimed(worker.name)))) for worker in self.workers] == held
         assert len(client.hkeys(keys.bodies)) == self.live + len(self.dead) == self.put_so_far - self.done
-        assert {id_.decode(): int(count) for id_, count in client.hgetall(keys.failures).items()} == self.failures
-        assert {id_.decode(): int(count) for id_, count in client.hgetall(keys.crashes).items()} == self.crashes
+        assert failures_of(client.hgetall(keys.facts)) == self.failures
+        assert crashes_of(client.hgetall(keys.facts)) == self.crashes
         holding = {worker.name for worker in self.workers if worker.held}
         assert set(ids(client.zrange(keys.workers, 0, -1))) == holding
         assert all(client.ttl(keys.claimed(name)) == -1 for name in holding)

@@ -144,8 +144,9 @@ def _ledger(rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
         found = {worker: [id_ for id_ in value if id_ != "#"] for worker, value in of("claimed").items()}
         return {worker: ids for worker, ids in found.items() if ids}
 
-    def counts(kind: str) -> dict[str, int]:
-        return {id_: int(count.partition(" ")[0]) for id_, count in found.get(kind, {}).items()}
+    def counts(field: int) -> dict[str, int]:
+        numbers = {id_: int(facts.split(" ")[field]) for id_, facts in found.get("facts", {}).items()}
+        return {id_: number for id_, number in numbers.items() if number}
 
     return Ledger(
         bodies=list(bodies),
@@ -156,9 +157,29 @@ def _ledger(rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
         dead=found.get("dead", []),
         reasons={id_: json.loads(reason.partition("\n")[0]) for id_, reason in found.get("reasons", {}).items()},
         states=found.get("states", {}),
-        failures=counts("failures"),
-        crashes=counts("crashes"),
+        failures=counts(1),
+        crashes=counts(2),
         workers=[*found.get("workers", []), *found.get("idle", [])],
         results={id_: text for id_, [text] in of("result").items()},
         history=[(entry.split(" ")[7], entry.split(" ")[2]) for entry in found.get("history", [])],
     )
+
+
+def facts_text(failures: int = 0, crashes: int = 0, *, flags: str = "", why: str = "") -> str:
+    """What is stored of a job beside its body, as the scripts write it."""
+    return f"{flags} {failures} {crashes} {why}"
+
+
+def failures_of(facts: dict[bytes, bytes]) -> dict[str, int]:
+    """How many attempts of each failed, if any did, by the hash of facts as a client reads it."""
+    return _counted(facts, 1)
+
+
+def crashes_of(facts: dict[bytes, bytes]) -> dict[str, int]:
+    """How many workers died with each, if any did."""
+    return _counted(facts, 2)
+
+
+def _counted(facts: dict[bytes, bytes], field: int) -> dict[str, int]:
+    counts = {id_.decode(): int(text.split(b" ")[field]) for id_, text in facts.items()}
+    return {id_: count for id_, count in counts.items() if count}

@@ -41,7 +41,7 @@ class Row(NamedTuple):
     failures: int
     is_cancelled: int
     queue: bytes
-    undo: int
+    flags: bytes
 
 
 class Claimer(Protocol):

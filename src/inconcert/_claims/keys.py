@@ -11,8 +11,8 @@
     clock        string  'AT SEEN': the lease clock, and the server's when it was last read
     described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
     claimed:ID   hash    id -> 'place attempt since_ms queue-name', of one worker; places rise as they are claimed
-    failures     hash    id -> 'COUNT REASON': attempts that failed, and why the latest did
-    crashes      hash    id -> workers that died with it
+    facts        hash    id -> 'FLAGS FAILURES CRASHES WHY': what it has beside its body, see flag.lua; how many
+                         attempts failed, how many workers died with it, and why the latest failed
     dead         zset    id -> when it was dead-lettered
     reasons      hash    id -> why, JSON, and the name of its queue
     line         zset    address -> ticket: the waiters for room to put something in
@@ -96,10 +96,9 @@ class ClaimKeys(ABC):
         "checks",
         "children",
         "clock",
-        "crashes",
         "dead",
         "described",
-        "failures",
+        "facts",
         "finished",
         "groups",
         "held_back",
@@ -130,9 +129,7 @@ class ClaimKeys(ABC):
 
     def __init__(self, parts: Callable[..., tuple[str, ...]]) -> None:
         self._parts = parts
-        self.bodies, self.states, self.workers, self.failures, self.crashes = parts(
-            "bodies", "states", "workers", "failures", "crashes"
-        )
+        self.bodies, self.states, self.workers, self.facts = parts("bodies", "states", "workers", "facts")
         self.dead, self.reasons, self.line, self.clock, self.idle = parts("dead", "reasons", "line", "clock", "idle")
         self.joiners, self.history = parts("joiners", "history")
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")

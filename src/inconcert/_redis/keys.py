@@ -28,7 +28,7 @@ _SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\\]")
 
 # What users store has no TTL: it is there until it is consumed, trimmed or deleted.
 _PERMANENT = re.compile(
-    r":tasks:\d+}:|:queue:.*}:(bodies|queue|delayed|states|workers|claimed:.*|failures|crashes|dead|reasons|shut)$"
+    r":tasks:\d+}:|:queue:.*}:(bodies|queue|delayed|states|workers|claimed:.*|facts|dead|reasons|shut)$"
     r"|:chats:\d}:(heads|user:.*:chats|chat:.*:(members|state|messages))$"
     r"|:mailbox:.*}:(messages|unread|claims|claimed|dropped)$"
     r"|:index:.*}:(documents|words|postings|ranks|scores|sorted)$"

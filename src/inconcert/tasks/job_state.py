@@ -33,7 +33,7 @@ _log = logging.getLogger("inconcert.tasks")
 _USUAL = RetryPolicy()
 _A_MOMENT = 0.002  # seconds by which a job that expires comes back later, so that it has
 _CANCELLED, _FAILED = b"cancelled ", b"failed "  # as outcomes begin
-UNDONE_NOW = 2  # as the claiming script says that a job is to be undone
+UNDO, UNDONE_NOW = b"u", b"v"  # flags of a job that has something to undo, and of one that is being undone
 
 
 class JobClaimer(Claimer, Protocol):
@@ -164,7 +164,7 @@ class JobState(ClaimState):
         self.result: object = None
         self.is_handed_out = False
         self.is_cancelled = False
-        self.is_undoing = row.undo == UNDONE_NOW
+        self.is_undoing = UNDONE_NOW in row.flags
         self.follow_ups: Sequence[NewJob] = ()
         self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
         self._steps: Steps | None = None  # until one is asked for
@@ -172,7 +172,7 @@ class JobState(ClaimState):
         self._asleep: Asleep | None = None  # once its body has left its place to come back later
         self._doom: Doom | None = None  # with which this attempt ends, whatever its body does
         self._final: Exception | None = None  # an error that makes the attempt that it ends the last
-        self._has_undo = row.undo != 0  # something that is undone before it ends without success
+        self._has_undo = UNDO in row.flags or self.is_undoing  # something that is undone before it ends without success
 
     def __str__(self) -> str:
         return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"

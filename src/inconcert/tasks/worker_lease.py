@@ -245,12 +245,13 @@ class JobWorkerLease(WorkerLease[JobState]):
         task = self._tasks.get(envelope.name) or self._look_up(envelope.name)
         if task is not None and not task.is_plain:
             said, envelope = envelope, completed(envelope, task)
-        if envelope.expires is not None and row.undo != UNDONE_NOW and now_ms - enqueued_ms > envelope.expires * 1000:
+        age = (now_ms - enqueued_ms) / 1000
+        if envelope.expires is not None and UNDONE_NOW not in row.flags and age > envelope.expires:
             obstacle = JobExpired(id_, envelope.expires)
         job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
         job.known = task
         if envelope.expires is not None:
-            job.expires_at = time.monotonic() + envelope.expires - (now_ms - enqueued_ms) / 1000
+            job.expires_at = time.monotonic() + envelope.expires - age
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
         if (row.is_cancelled or id_ in self._heard) and not job.is_undoing:

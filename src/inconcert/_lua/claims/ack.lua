@@ -1,6 +1,6 @@
 -- claims/ack: jobs, or items, are done, or were cancelled while they ran.
 --
--- KEYS  bodies claimed failures crashes states progress watchers unique checks finished parents children outcomes news
+-- KEYS  bodies claimed facts states progress watchers unique checks finished parents children outcomes news
 -- KEYS  line workers idle steps stepped groups settled messages received awaited dead joiners undo places held_back
 -- KEYS  history results..
 --       claimed: hash, of this worker

@@ -1,6 +1,6 @@
 -- claims/claim: take jobs, or items, from the queues, in their order, for a worker.
 --
--- KEYS  bodies workers claimed failures crashes states paused clock idle undo places held_back queues..
+-- KEYS  bodies workers claimed facts states paused clock idle undo places held_back queues..
 --       claimed: hash  id -> 'place attempt since_ms queue-name', and '#' -> 'number id ...' of the last claim; of this
 --         worker; the places rise from job to job
 --       queues: list, then its bell (list) and delayed (zset), for each queue, the most urgent first
@@ -9,10 +9,10 @@
 -- ARGV  count     number from 1 to 500; fewer are claimed if they have 1 MiB
 -- ARGV  suspects  number, 1 or 0: how many jobs it may take with which two workers have died
 -- ARGV  names..   of each queue, in the same order
--- RETURNS  {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, undo, ...}: milliseconds until
+-- RETURNS  {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, flags, ...}: milliseconds until
 --          there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
 --          which attempt this is, how many attempts failed, whether somebody wants it cancelled, where it comes from,
---          and 1 if it has something to undo, 2 if it is to be undone now, otherwise 0
+--          and its flags, see flag.lua
 --          | {0}: this worker was presumed dead
 -- TWICE    the jobs of the first run again, as far as they are not done, and no others; none after a later claim
 -- COST     O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
@@ -23,6 +23,7 @@
 -- @include pass_over
 -- @include take_places
 -- @include settle_places
+-- @include read_facts
 local HOUR_MS = 3600000
 local PARTS = 3  -- keys of each queue
 local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
@@ -52,7 +53,7 @@ local limited = {places = places, held_back = held_back, states = states, undo =
   some_undo = redis.call('HLEN', undo) > 0, parsed = {}, known = {}, rates = {}, turns = {}, taken = {}, held = {}, last = {}}
 local some_are_limited = redis.call('HLEN', limited.places) > 0
 -- @guard limited.held_back:zset
-local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
+local some_have_facts = redis.call('EXISTS', facts) == 1
 for i = QUEUES, #KEYS, PARTS do
   ready[i] = redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
@@ -91,9 +92,10 @@ else
       while taken < count and bytes < MOST_BYTES and ready[i] > 0 and popped < most do
         local found = redis.call('LPOP', KEYS[i], math.min(step, count - taken))
         step = math.min(step * 2, 16)
+        local facts_of = some_have_facts and redis.call('HMGET', facts, unpack(found)) or {}
         local states_of = some_are_limited and redis.call('HMGET', states, unpack(found)) or {}
         for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
-          local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
+          local is_suspect = facts_of[n] and read_facts(facts_of[n]).crashes >= 2
           if text and bytes >= MOST_BYTES then
             left[#left + 1], too_much = found[n], too_much + 1  -- for the next claim
           elseif text and is_suspect and suspects == 0 then
@@ -105,6 +107,7 @@ else
             local limits = string.match(redis.call('HGET', limited.places, found[n]) or '', '^%-(.+)$')
             if limits then  -- it was cancelled, and may have been about to take a place, or had the turn
               redis.call('HDEL', limited.places, found[n])
+              redis.call('HDEL', facts, found[n])
               pass_over(limited, found[n], parse_limits(limited.parsed, limits), 0)
             end
           end
@@ -140,13 +143,14 @@ local claims = {'#', number .. ' ' .. table.concat(ids, ' ')}
 local running = {}
 local since, runs, tried = string.format(' %.0f ', now_ms), 'running ' .. worker, {}  -- attempt -> the middle of a claim
 if taken > 0 then
-  local failed = some_failed and redis.call('HMGET', failures, unpack(ids)) or {}
-  local crashed = some_crashed and redis.call('HMGET', crashes, unpack(ids)) or {}
+  local facts_of = some_have_facts and redis.call('HMGET', facts, unpack(ids)) or {}
   local state = redis.call('HMGET', states, unpack(ids))
-  local undoing = limited.some_undo and redis.call('HMGET', undo, unpack(ids)) or {}
   for i, id in ipairs(ids) do
-    local errors = some_failed and failed[i] and tonumber(string.match(failed[i], '^%d+')) or 0
-    local attempt = errors + (some_crashed and tonumber(crashed[i] or 0) or 0) + 1
+    local errors, attempt, flags = 0, 1, ''
+    if facts_of[i] then
+      local known = read_facts(facts_of[i])
+      errors, attempt, flags = known.failures, known.failures + known.crashes + 1, known.flags
+    end
     tried[attempt] = tried[attempt] or ' ' .. attempt .. since
     local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
     claims[2 * i + 1], claims[2 * i + 2] = id, numbers[i] .. tried[attempt] .. names[i]
@@ -154,7 +158,7 @@ if taken > 0 then
     local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
     answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], numbers[i], attempt
     answer[at + 5], answer[at + 6], answer[at + 7] = errors, is_cancelled and 1 or 0, names[i]
-    answer[at + 8] = undoing[i] and (undoing[i] == '-' and 1 or 2) or 0
+    answer[at + 8] = flags
   end
 end
 

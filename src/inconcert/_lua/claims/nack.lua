@@ -1,7 +1,7 @@
 -- claims/nack: a job, or an item, was not done: let it wait for another attempt, put it back, or dead-letter it.
 --
--- KEYS  claimed failures dead reasons queue bell delayed states progress watchers parents children outcomes news line
--- KEYS  crashes workers idle groups settled messages awaited bodies joiners undo steps stepped received places
+-- KEYS  claimed facts dead reasons queue bell delayed states progress watchers parents children outcomes news line
+-- KEYS  workers idle groups settled messages awaited bodies joiners undo steps stepped received places
 -- KEYS  held_back history
 --       claimed: hash, of this worker
 -- ARGV  id        string
@@ -30,6 +30,10 @@
 -- @include wake_first_putter
 -- @include tell_joiners
 -- @include record_end
+-- @include read_facts
+-- @include write_facts
+-- @include forget_attempts
+-- @include flag
 -- @include history_of
 local goes_on = {retry = true, again = true, later = true, asleep = true}  -- with the progress that it reported
 local claim = redis.call('HGET', claimed, id)
@@ -66,11 +70,14 @@ if is_limited then
   free_places(places, held_back, states, {queue, bell, delayed}, {id})
 end
 local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling'
-if verdict == 'crash' then
-  redis.call('HINCRBY', crashes, id, 1)
-elseif verdict == 'retry' or verdict == 'again' or verdict == 'dead' then
-  local count = string.match(redis.call('HGET', failures, id) or '0', '^%d+') + 1
-  redis.call('HSET', failures, id, count .. ' ' .. (gives_up and '' or reason))
+if verdict == 'crash' or verdict == 'retry' or verdict == 'again' or verdict == 'dead' then
+  local known = read_facts(redis.call('HGET', facts, id))
+  if verdict == 'crash' then
+    known.crashes = known.crashes + 1
+  else
+    known.failures, known.why = known.failures + 1, gives_up and '' or reason
+  end
+  write_facts(facts, id, known)
 end
 if gives_up then
   redis.call('HDEL', states, id)
@@ -80,6 +87,9 @@ if gives_up then
   tell_joiners(joiners, bodies, dead, inboxes)
   if verdict == 'undone' then
     drop_steps(keys, {id})
+    local known = read_facts(redis.call('HGET', facts, id))
+    known.flags = string.gsub(known.flags, '[smuv]', '')
+    write_facts(facts, id, known)
   end
   local attempt, since_ms = string.match(claim, '^%d+ (%d+) (%d+)')
   record_end(history, about, id, 'failed ' .. reason, since_ms, attempt)
@@ -88,9 +98,9 @@ if gives_up then
   end
 elseif verdict == 'undo' then
   redis.call('HSET', undo, id, reason)
-  for _, key in ipairs({states, failures, crashes}) do
-    redis.call('HDEL', key, id)
-  end
+  redis.call('HDEL', states, id)
+  forget_attempts(facts, id)
+  flag(facts, id, 'v')
   requeue(queue, bell, states, watchers, inboxes, id)
 elseif (verdict == 'retry' or verdict == 'asleep' or verdict == 'later') and not is_cancelled and not is_there then
   if #names > 0 then

@@ -1,6 +1,6 @@
 -- claims/purge: drop what was dead-lettered, the oldest first, at most 500, and fewer if they have many steps.
 --
--- KEYS  dead reasons bodies failures crashes parents news recent older steps stepped groups settled messages received
+-- KEYS  dead reasons bodies facts parents news recent older steps stepped groups settled messages received
 -- KEYS  awaited undo
 -- ARGV  age_ms   integer >= 0: only those that were dead-lettered longer ago
 -- ARGV  keep     number >= 0: of all dead jobs the latest so many stay
@@ -45,7 +45,7 @@ end
 local dropped = #ids > 0 and redis.call('ZREM', dead, unpack(ids)) or 0
 remember(recent, older, request, dropped .. ' ' .. more)
 if dropped > 0 then
-  for _, key in ipairs({reasons, bodies, failures, crashes}) do
+  for _, key in ipairs({reasons, bodies, facts}) do
     redis.call('HDEL', key, unpack(ids))
   end
   drop_steps(keys, ids)

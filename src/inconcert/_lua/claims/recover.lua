@@ -1,7 +1,7 @@
 -- claims/recover: give what a worker holds that is dead, or retires, back to the front of its queues.
 --
--- KEYS  workers claimed crashes dead reasons states progress watchers parents children outcomes news line clock idle
--- KEYS  described bodies groups settled joiners undo failures places held_back history queues..
+-- KEYS  workers claimed facts dead reasons states progress watchers parents children outcomes news line clock idle
+-- KEYS  described bodies groups settled joiners undo places held_back history queues..
 --       claimed: hash, of that worker
 --       queues: list, then its bell (list) and delayed (zset), for each queue from which it has claimed
 -- ARGV  worker       string
@@ -22,6 +22,10 @@
 -- @include wake_first_putter
 -- @include tell_joiners
 -- @include record_end
+-- @include read_facts
+-- @include write_facts
+-- @include forget_attempts
+-- @include flag
 -- @include history_of
 local PARTS = 3  -- keys of each queue
 local now_ms = math.floor(server_time() / 1000)
@@ -62,14 +66,20 @@ for _, job in ipairs(jobs) do
     redis.call('HDEL', claimed, id)
     redis.call('HDEL', progress, id)
     free_places(places, held_back, states, {unpack(KEYS, place[name], place[name] + PARTS - 1)}, {id})
-    local count = max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) or 0
+    local count = 0
+    if max_crashes > 0 then
+      local known = read_facts(redis.call('HGET', facts, id))
+      count = known.crashes + 1
+      known.crashes = count
+      write_facts(facts, id, known)
+    end
     local body = count > 0 and redis.call('HGET', bodies, id) or ''
     local most = string.match(body, '^%d+ (%d+)[ /]') or max_crashes
     local is_last = count > 0 and count >= tonumber(most)
     if is_last and redis.call('HGET', undo, id) == '-' then
       redis.call('HSET', undo, id, 'failed ' .. reason_of(count, job[4]))
-      redis.call('HDEL', crashes, id)
-      redis.call('HDEL', failures, id)
+      forget_attempts(facts, id)
+      flag(facts, id, 'v')
       is_last = false
     end
     if is_last then

@@ -1,6 +1,6 @@
 -- claims/replay: put what was dead-lettered into a queue, as if it were new.
 --
--- KEYS  bodies dead reasons failures crashes queue bell unique checks outcomes recent older finished groups
+-- KEYS  bodies dead reasons facts queue bell unique checks outcomes recent older finished groups
 -- ARGV  queue_name  of the queue; '' if there is only one
 -- ARGV  request     string, unique to this call
 -- ARGV  jobs..      id, envelope, unique name: for each, at most 250; '' for the envelope that it has, and for no name; it

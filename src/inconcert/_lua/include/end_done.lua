@@ -58,7 +58,7 @@ local function end_done(keys, inboxes, worker, jobs, first, results, queues, his
   for _, key in ipairs({keys.claimed, keys.bodies, keys.states}) do  -- first: it frees memory
     redis.call('HDEL', key, unpack(ids))
   end
-  for _, key in ipairs({keys.failures, keys.crashes, keys.progress}) do
+  for _, key in ipairs({keys.facts, keys.progress}) do
     if redis.call('EXISTS', key) == 1 then
       redis.call('HDEL', key, unpack(ids))
     end

@@ -2,6 +2,7 @@
 -- all have ended, and dead-lettered if one did not end as it must have.  `results` are the keys of the results of the
 -- parents in this partition, in their order; {} if what became of these is among the outcomes.
 -- @include make_ready
+-- @include flag
 -- @include fail_dependent
 -- @include count_waiting
 -- @include is_here
@@ -20,6 +21,7 @@ local function wait_for_parents(keys, id, parents, results, suffix, even_if, del
       if redis.call('HEXISTS', keys.bodies, parent) == 1 and not is_dead then
         open[#open + 1] = parent
         redis.call('ZADD', keys.followers, 0, parent .. ' ' .. id)
+        flag(keys.facts, parent, 'c')
       else
         local outcome = redis.call('HGET', keys.outcomes, parent) or results[here] and redis.call('GET', results[here])
         if is_dead then

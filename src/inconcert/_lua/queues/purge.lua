@@ -1,6 +1,6 @@
 -- queues/purge: drop unclaimed items, at most 500.
 --
--- KEYS  bodies queue delayed states failures crashes line recent older dead joiners
+-- KEYS  bodies queue delayed states facts line recent older dead joiners
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  request  string, unique to this call
 -- RETURNS  how many were dropped; 500 if there may be more
@@ -27,7 +27,7 @@ if #ids < 500 then
   end
 end
 if #ids > 0 then
-  for _, key in ipairs({bodies, states, failures, crashes}) do
+  for _, key in ipairs({bodies, states, facts}) do
     redis.call('HDEL', key, unpack(ids))
   end
   wake_first_putter(line, inboxes)

@@ -1,6 +1,6 @@
 -- tasks/ack_and_enqueue: a job is done: end it, and add the jobs that follow it.
 --
--- KEYS  bodies claimed failures crashes states progress watchers unique checks finished parents children outcomes news
+-- KEYS  bodies claimed facts states progress watchers unique checks finished parents children outcomes news
 -- KEYS  line workers idle steps stepped groups settled messages received awaited undo result places held_back queue
 -- KEYS  bell delayed history queues..
 --       claimed: hash, of this worker

@@ -1,6 +1,6 @@
 -- tasks/cancel: cancel jobs: they will not run, or are stopped.
 --
--- KEYS  bodies states dead failures crashes watchers queue delayed parents children outcomes news waiting pending
+-- KEYS  bodies states dead facts watchers queue delayed parents children outcomes news waiting pending
 -- KEYS  unfollowed recent older steps stepped groups settled messages received awaited undo bell places held_back
 -- KEYS  history progress results..
 --       progress: hash  id -> 'NUMBER JSON': its progress
@@ -28,6 +28,9 @@
 -- @include replace_next
 -- @include record_end
 -- @include history_of
+-- @include read_facts
+-- @include forget_attempts
+-- @include flag
 local answer, ended, limits, was_here = {}, {}, {}, {}
 local answered = recall(recent, older, request)
 if answered then
@@ -64,7 +67,9 @@ local function cancel(id, result)
   end
   if undoing then
     redis.call('HSET', keys.undo, id, 'cancelled ')
-    for _, key in ipairs({states, failures, crashes, progress, pending, unfollowed, keys.awaited}) do
+    forget_attempts(facts, id)
+    flag(facts, id, 'v')
+    for _, key in ipairs({states, progress, pending, unfollowed, keys.awaited}) do
       redis.call('HDEL', key, id)
     end
     if state == 'waiting' or state == 'delayed' then
@@ -77,15 +82,16 @@ local function cancel(id, result)
     and string.match(body, '^%d+ %d+(/%S+)')
   local key = text and string.match(text, '/s:(%x+)')
   local has_turn = key and redis.call('HGET', places, '@' .. key) == id
+  local about = history_of(body)
+  local known = about and read_facts(redis.call('HGET', facts, id))
+  local attempts = about and known.failures + known.crashes
+  -- Its id stays in its queue: without a body, it is not run.
+  for _, key in ipairs({bodies, states, facts, pending, unfollowed}) do
+    redis.call('HDEL', key, id)
+  end
   if has_turn or text and some_are_held_back then
     redis.call('HSET', places, id, '-' .. text)  -- it may have been about to run: who claims it lets others in
-  end
-  local about = history_of(body)
-  local failed = about and string.match(redis.call('HGET', failures, id) or '0', '^%d+')
-  local attempts = about and failed + (redis.call('HGET', crashes, id) or 0)
-  -- Its id stays in its queue: without a body, it is not run.
-  for _, key in ipairs({bodies, states, failures, crashes, pending, unfollowed}) do
-    redis.call('HDEL', key, id)
+    flag(facts, id, 'l')
   end
   ended[#ended + 1] = id
   redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)

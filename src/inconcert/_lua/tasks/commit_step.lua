@@ -1,6 +1,6 @@
 -- tasks/commit_step: keep the result of a step of a job, for its later attempts.
 --
--- KEYS  claimed steps stepped
+-- KEYS  claimed facts steps stepped
 --       claimed: hash, of this worker
 -- ARGV  id      string
 -- ARGV  place   integer, as it was claimed
@@ -9,9 +9,11 @@
 -- RETURNS  1 kept | 0 the worker does not hold it at this place
 -- TWICE    the same, and nothing is changed, even if later steps were kept in between
 -- COST     O(1)
+-- @include flag
 if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
   return 0
 end
+flag(facts, id, 's')
 local last = tonumber(redis.call('HGET', stepped, id) or 0)
 if redis.call('HSETNX', steps, number .. ' ' .. id, step) == 1 and last < tonumber(number) then
   redis.call('HSET', stepped, id, number)

@@ -1,6 +1,6 @@
 -- tasks/debounce: add a job that runs after a silence, or replace the one of its unique name that waits for that.
 --
--- KEYS  bodies queue bell delayed states unique checks dead failures crashes stepped places held_back recent older
+-- KEYS  bodies queue bell delayed states unique checks dead facts stepped places held_back recent older
 -- KEYS  finished result
 --       result: string  of the job
 -- ARGV  request      string, unique to this call
@@ -26,6 +26,7 @@
 -- @include delay_job
 -- @include make_ready
 -- @include leave_lines
+-- @include read_facts
 -- @include replace_next
 local ADDED, REPLACED, OTHER, COME_AGAIN, BEGIN_AGAIN = 1, 2, 3, 4, 5
 local HELD_BACK_MS = 4e15  -- as in hold_back.lua
@@ -67,9 +68,9 @@ if live then
   local due_ms = place and tonumber(redis.call('ZSCORE', delayed, live) or 0)
   is_due = not state or place and (due_ms >= HELD_BACK_MS or next_id == live and due_ms == tonumber(next_ms))
   waits = (place or not state) and not (is_due and lines_of(limits) ~= lines_of(string.match(envelope, '^%d+(%S*)')))
-  for _, key in ipairs({failures, crashes, stepped}) do
-    waits = waits and redis.call('HEXISTS', key, live) == 0  -- otherwise it has begun, and its name is about to be free
-  end
+  local known = read_facts(redis.call('HGET', facts, live))
+  local has_begun = known.failures + known.crashes + redis.call('HEXISTS', stepped, live) > 0
+  waits = waits and not has_begun  -- otherwise its name is about to be free
 end
 if waits and id ~= live and (is_signed or (place and place ~= name)) then
   return answer(COME_AGAIN, live, place or name)

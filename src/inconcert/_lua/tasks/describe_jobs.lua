@@ -1,6 +1,6 @@
 -- tasks/describe_jobs: what is stored of some jobs.
 --
--- KEYS  bodies states dead reasons failures crashes described
+-- KEYS  bodies states dead reasons facts described
 -- ARGV  head   what the envelopes of these jobs begin with, before any signature; '' for all
 -- ARGV  ids..  of the jobs, 1 to 250
 -- RETURNS  {looked, id, state, body, failures, crashes, about, why, ...}: at how many of the ids it looked, fewer than given if
@@ -10,11 +10,12 @@
 -- TWICE    the same; nothing is changed
 -- COST     O(N log D), N ids, D dead jobs
 -- @include if_small
+-- @include read_facts
 local ids = {unpack(ARGV, IDS)}
 local answer, bytes, looked, at = {0}, 0, 0, 1
 local some_are_dead = redis.call('EXISTS', dead) == 1
 local state = redis.call('HMGET', states, unpack(ids))
-local failed, crashed = redis.call('HMGET', failures, unpack(ids)), redis.call('HMGET', crashes, unpack(ids))
+local texts = redis.call('HMGET', facts, unpack(ids))
 for i, id in ipairs(ids) do
   if bytes >= 1048576 then
     break
@@ -31,11 +32,11 @@ for i, id in ipairs(ids) do
     elseif worker then
       about = redis.call('HGET', described, worker) or ''
     end
-    local count, why = string.match(failed[i] or '0 ', '^(%d+) (.*)$')
-    bytes = bytes + #about + #why
+    local known = read_facts(texts[i])
+    bytes = bytes + #about + #known.why
     answer[at + 1], answer[at + 2], answer[at + 3] = id, where, body
-    answer[at + 4], answer[at + 5] = tonumber(count), tonumber(crashed[i]) or 0
-    answer[at + 6], answer[at + 7] = about, why
+    answer[at + 4], answer[at + 5] = known.failures, known.crashes
+    answer[at + 6], answer[at + 7] = about, known.why
     at = at + 7
   end
 end

@@ -1,6 +1,6 @@
 -- tasks/end_expired: dead-letter those of some jobs that have expired while they were in a queue, or waited for others.
 --
--- KEYS  queue bodies states dead reasons failures crashes watchers parents children outcomes news waiting pending
+-- KEYS  queue bodies states dead reasons facts watchers parents children outcomes news waiting pending
 -- KEYS  unfollowed progress awaited groups settled undo places held_back history
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  name     of the queue; '' to look at those only that wait for others
@@ -11,6 +11,7 @@
 -- COST     O(N (P + log D)), N ids, P their places in the queue, D dead jobs
 -- @include server_time
 -- @include expiry_of
+-- @include read_facts
 -- @include dead_letter
 -- @include notify_watchers
 -- @include note_end
@@ -48,8 +49,8 @@ local function end_if_expired(id, body)
   if not its_queue then
     return
   end
-  local failed = string.match(redis.call('HGET', failures, id) or '0', '^%d+')
-  local attempts = failed + (redis.call('HGET', crashes, id) or 0)
+  local known = read_facts(redis.call('HGET', facts, id))
+  local attempts = known.failures + known.crashes
   for _, key in ipairs({states, pending, unfollowed, progress, awaited}) do
     redis.call('HDEL', key, id)
   end

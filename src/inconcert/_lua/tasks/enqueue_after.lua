@@ -1,7 +1,7 @@
 -- tasks/enqueue_after: add a job that runs after others have succeeded.
 --
 -- KEYS  bodies queue bell delayed states unique checks dead reasons parents children followers outcomes waiting pending
--- KEYS  unfollowed news recent older finished history result results..
+-- KEYS  unfollowed news recent older finished history facts result results..
 --       result: string  of the new job
 --       results: string  of each parent in this partition, in the same order
 -- ARGV  queue_name  string

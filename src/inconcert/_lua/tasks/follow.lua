@@ -1,11 +1,12 @@
 -- tasks/follow: note jobs of other partitions that run after jobs of this one.
 --
--- KEYS  bodies dead reasons children followers outcomes news results..
+-- KEYS  bodies dead reasons children followers outcomes news facts results..
 --       results: string  of each parent, in the same order
 -- ARGV  relations..  parent, child: for each, at most 500
 -- RETURNS  how many parents have ended, or are not known: their children are to be told
 -- TWICE    the same; a child is told of each parent once
 -- COST     O(N log C), N relations given, C pairs of children
+-- @include flag
 local FIELDS = 2  -- arguments of each relation
 
 local ended = 0
@@ -24,6 +25,8 @@ for i = RELATIONS, #ARGV, FIELDS do
     end
     redis.call('RPUSH', news, id)
     ended = ended + 1
+  else
+    flag(facts, id, 'c')
   end
 end
 return ended

@@ -1,6 +1,6 @@
 -- tasks/progress: report a job's progress.
 --
--- KEYS  claimed progress
+-- KEYS  claimed facts progress
 --       claimed: hash, of this worker
 -- ARGV  id       string
 -- ARGV  place    integer, as it was claimed
@@ -9,9 +9,11 @@
 -- RETURNS  1 reported | 0 the worker does not hold it at this place
 -- TWICE    the same, and nothing is changed, even if it has reported more in between
 -- COST     O(1)
+-- @include flag
 if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
   return 0
 end
+flag(facts, id, 'p')
 local said = string.match(redis.call('HGET', progress, id) or '0', '^%d+')
 if tonumber(said) < tonumber(number) then
   redis.call('HSET', progress, id, number .. ' ' .. how_far)

@@ -1,6 +1,6 @@
 -- tasks/receive: the message for which a job waits; when its time is over, none of this name is accepted any more.
 --
--- KEYS  claimed messages received
+-- KEYS  claimed facts messages received
 --       claimed: hash, of this worker
 -- ARGV  id       string
 -- ARGV  place    integer, as it was claimed
@@ -21,5 +21,5 @@ if message then
 elseif is_over == '0' then
   return {2, ''}
 end
-keep_message(messages, received, id, name, '')
+keep_message(facts, messages, received, id, name, '')
 return {1, ''}

@@ -1,6 +1,6 @@
 -- tasks/save_cursor: keep how far a loop of a job is, in the place of what was kept of it before.
 --
--- KEYS  claimed steps stepped
+-- KEYS  claimed facts steps stepped
 --       claimed: hash, of this worker
 -- ARGV  id      string
 -- ARGV  place   integer, as it was claimed
@@ -10,9 +10,11 @@
 -- RETURNS  1 kept, or it was further already | 0 the worker does not hold it at this place
 -- TWICE    the same, and nothing is changed, even if a later one was kept in between
 -- COST     O(1)
+-- @include flag
 if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
   return 0
 end
+flag(facts, id, 's')
 local last = tonumber(redis.call('HGET', stepped, id) or 0)
 local field = number .. ' ' .. id
 local before = string.match(redis.call('HGET', steps, field) or '', '^(%d+) ')

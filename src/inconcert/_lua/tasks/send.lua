@@ -1,6 +1,6 @@
 -- tasks/send: send a message to a job: the first of its name is kept until the job ends.
 --
--- KEYS  bodies states dead queue bell delayed messages received awaited recent older
+-- KEYS  bodies states facts dead queue bell delayed messages received awaited recent older
 -- ARGV  id          string
 -- ARGV  name        'LENGTH NAME', of the message
 -- ARGV  message     signed JSON
@@ -53,7 +53,7 @@ local function send()
     -- @guard queue:list bell:list
     wakes = tonumber(redis.call('ZSCORE', delayed, id) or HELD_BACK_MS) < HELD_BACK_MS  -- otherwise it waits for a limit
   end
-  keep_message(messages, received, id, name, message)
+  keep_message(facts, messages, received, id, name, message)
   if wakes then
     redis.call('ZREM', delayed, id)
     redis.call('HDEL', awaited, id)

@@ -1,6 +1,6 @@
 -- tasks/wait_again: put a job that was dead-lettered because of a parent back, to wait for its parents as if it were new.
 --
--- KEYS  bodies queue bell delayed states unique checks dead reasons failures crashes children followers outcomes
+-- KEYS  bodies queue bell delayed states unique checks dead reasons facts children followers outcomes
 -- KEYS  waiting pending unfollowed news recent older groups history
 -- ARGV  request     string, unique to this call
 -- ARGV  id          string

@@ -1,6 +1,6 @@
 -- tasks/watch: a job's state, and a subscription to its end.
 --
--- KEYS  bodies states dead reasons progress watchers result
+-- KEYS  bodies states dead reasons progress watchers facts result
 --       result: string  'succeeded JSON' | 'cancelled '
 -- ARGV  id       string
 -- ARGV  address  'session.number' at which a process waits for its end, or ''
@@ -10,6 +10,7 @@
 -- TWICE    the same
 -- COST     O(log W), W processes that wait for a job
 -- @include if_small
+-- @include flag
 local ended = redis.call('GET', result)
 if ended then
   local status, about = string.match(ended, '^(%S+) (.*)$')
@@ -23,6 +24,7 @@ end
 if address ~= '' then
   redis.call('PEXPIRE', watchers, 180000)  -- first: needs no memory, so a full server accepts the rest
   redis.call('ZADD', watchers, 0, id .. ' ' .. address)
+  flag(facts, id, 'w')
   redis.call('PEXPIRE', watchers, 180000)  -- again, if it is new; waiters re-check before that
 end
 local state, about = string.match(redis.call('HGET', states, id) or 'queued ', '^(%S+) (.*)$')

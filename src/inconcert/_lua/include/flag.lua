@@ -1,0 +1,14 @@
+-- Flags a job: the scripts that end it, or claim it, look only for what its flags say that it has.
+--
+--     w  processes wait for its end       c  jobs run after it            m  messages were sent to it
+--     p  it has reported its progress     s  steps of it are kept         u  it has something to undo
+--     v  it is being undone, and ends then
+--     l  it was cancelled in its queue, and may have had a turn or a place there
+local function flag(facts, id, letter)
+  local text = redis.call('HGET', facts, id)
+  if not text then
+    redis.call('HSET', facts, id, letter .. ' 0 0 ')
+  elseif not string.find(text, '^%l*' .. letter) then
+    redis.call('HSET', facts, id, letter .. text)
+  end
+end
