@@ -24,9 +24,8 @@ from inconcert import (
     durable,
 )
 from tests.support.background import in_background
-from tests.support.durable import kept
+from tests.support.durable import forge_step, kept
 from tests.support.jobs import status
-from tests.support.raw import raw
 from tests.support.streams import followed_until
 from tests.support.undo import Shop, is_clean, marks
 
@@ -193,7 +192,7 @@ async def test_body_that_catches_a_doom_begins_nothing_more_and_is_dead_lettered
             if doom is moved_items:
                 await doom()
             if doom is forged:
-                await forge(concert, current_job().id)
+                await forge_step(concert, current_job().id, 1, "forged")
             raise NOW
         await catching(doom, apology)
         did.append("end")
@@ -206,13 +205,6 @@ async def test_body_that_catches_a_doom_begins_nothing_more_and_is_dead_lettered
             await job.result(timeout=WITHIN)
     assert failed.value.attempts == 2
     assert did in ([], ["end"])
-
-
-async def forge(concert: Coordinator, job_id: str) -> None:
-    """Write something else in the place of the first step of a job."""
-    for keys in concert._jobs.partitions:
-        if await raw(concert).hexists(keys.steps, f"1 {job_id}"):
-            await raw(concert).hset(keys.steps, f"1 {job_id}", "forged")
 
 
 async def test_loop_of_tries_does_not_stand_still_and_keeps_one_traceback(any_concert: Coordinator) -> None:

@@ -33,7 +33,7 @@ from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.kept_step import StepCall, to_keep
 from inconcert.testing import drain
 from tests.support.background import in_background
-from tests.support.durable import kept, wake
+from tests.support.durable import kept, pile_up_steps, wake
 from tests.support.eventually import eventually
 from tests.support.jobs import make_due, status
 from tests.support.raw import raw
@@ -235,7 +235,7 @@ async def test_cancelled_job_drops_its_steps(any_concert: Coordinator) -> None:
 
 async def test_purging_all_drops_all_steps(any_concert: Coordinator) -> None:
     """A thousand of each job."""
-    keys, client = any_concert._jobs.partitions[0], raw(any_concert)
+    keys = any_concert._jobs.partitions[0]
 
     @any_concert.task(name="fails", max_attempts=1)
     async def fails() -> None:
@@ -248,8 +248,7 @@ async def test_purging_all_drops_all_steps(any_concert: Coordinator) -> None:
                 await job.result(timeout=WITHIN)
     for job in put:
         if any_concert._jobs.of_id(job.id) is keys:
-            await client.hset(keys.stepped, job.id, 1000)
-            await client.hset(keys.steps, mapping={f"{number} {job.id}": "" for number in range(1, 1001)})
+            await pile_up_steps(any_concert, job.id, range(1, 1001))
     assert await any_concert.tasks.purge_all() == 3
     assert await kept(any_concert) == {}
 

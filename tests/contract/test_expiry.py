@@ -13,6 +13,7 @@ from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.ledger import ledger_of
 from tests.support.raw import raw
+from tests.support.undo import mark
 
 SOON = 0.05  # seconds
 
@@ -217,7 +218,7 @@ async def test_job_rescheduled_beyond_its_end_is_due_then(any_concert: Coordinat
     client, keys = raw(any_concert), JobKeys(any_concert._ref.keys)
     job = await any_concert.enqueue("t", queue="q", expires=60, delay=10)
     if undo:
-        await client.hset(keys.undo, job.id, undo)
+        await mark(any_concert, job.id, undo)
     assert await job.reschedule(delay=3600)
     seconds, microseconds = await client.time()
     due_in = await client.zscore(keys.queue("q").delayed, job.id) / 1000 - seconds - microseconds / 1e6

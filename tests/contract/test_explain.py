@@ -26,7 +26,7 @@ from inconcert.members.place import Place
 from inconcert.queues.store import ItemKeys
 from tests.support.background import in_background
 from tests.support.eventually import eventually
-from tests.support.jobs import status
+from tests.support.jobs import facts, status
 from tests.support.raw import client_of, raw
 from tests.support.reports import may_ask, waits_of
 from tests.support.schedules import keys_of, look_at_all, now_ms, set_since
@@ -269,7 +269,7 @@ async def test_job_that_is_tried_again_says_why_it_failed(any_concert: Coordinat
         for one in claimed:
             await one.ack()
     if state == "running":
-        assert not await raw(any_concert).exists(any_concert._jobs.of_id(job.id).facts)
+        assert await facts(any_concert) == {}
 
 
 async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinator) -> None:

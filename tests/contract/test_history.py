@@ -15,6 +15,7 @@ from inconcert import Coordinator, EndedJob, Job, JobFailed, JobStatus, Task, cu
 from inconcert.tasks.store import JobKeys
 from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import facts
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
@@ -160,7 +161,7 @@ async def test_job_that_is_cancelled_before_another_attempt_has_those_that_faile
     assert await job.cancel()
     [entry] = await fails.history()
     assert (entry.job_id, entry.outcome, entry.attempts) == (job.id, JobStatus.CANCELLED, 1)
-    assert not await raw(concert).exists(concert._jobs.of_id(job.id).facts)
+    assert await facts(concert) == {}
 
 
 async def _is(job: Job[Any], status: JobStatus) -> bool:

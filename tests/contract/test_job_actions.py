@@ -20,6 +20,7 @@ from inconcert._claims import dead_letters
 from inconcert.tasks import cancellation, job_pages, queue_stats
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
+from tests.support.durable import kept, pile_up_steps
 from tests.support.eventually import eventually
 from tests.support.ledger import ledger_of, until
 from tests.support.raw import client_of, raw
@@ -283,19 +284,18 @@ async def test_jobs_with_many_steps_are_dropped_in_portions(
     any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No script drops more than 2,000 steps, unless one job has more; nothing of them is left."""
-    tasks, client = any_concert.tasks, raw(any_concert)
-    [keys] = any_concert._jobs.partitions
+    tasks = any_concert.tasks
     delayed, dead = await put(any_concert, 6, delay=HOUR), await bury(any_concert, 6, ValueError("no"))
     for job in (*delayed, *dead):
-        await client.hset(keys.stepped, job.id, 900)
-        await client.hset(keys.steps, mapping={f"{number} {job.id}": "[]" for number in (1, 900)})
+        await pile_up_steps(any_concert, job.id, (1, 900))
     cancelled = in_which_portions(monkeypatch, cancellation, "CANCEL", "ids")
     purged = in_which_portions(monkeypatch, dead_letters, "PURGE", "ids")
     assert await tasks.cancel_all(queue="q", state="delayed") == 6
     assert cancelled == [6, 4, 2]
     assert await tasks.purge_all(task="t") == 6
     assert len(purged) == 3
-    assert not await client.exists(keys.stepped, keys.steps, keys.dead)
+    assert await kept(any_concert) == {}
+    assert not await tasks.dead()
 
 
 async def test_stats_of_many_queues_are_read_in_portions(

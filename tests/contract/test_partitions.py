@@ -15,8 +15,8 @@ from inconcert._claims import partition as partition_module
 from inconcert._claims.partition import ClaimPartition
 from tests.support.background import in_background
 from tests.support.eventually import eventually
-from tests.support.jobs import asleep
-from tests.support.ledger import facts_text, ledger_of
+from tests.support.jobs import asleep, let_crash
+from tests.support.ledger import ledger_of
 from tests.support.partitions import COUNT, in_partition, nothing_is_kept, one_in_each
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -222,8 +222,7 @@ async def test_partition_that_was_left_out_is_claimed_from_as_soon_as_a_heartbea
 
 async def test_one_suspect_at_a_time_whatever_its_partition(spread: Coordinator) -> None:
     """What has killed two workers may kill the next, and would take others along."""
-    for number, job in enumerate(await one_in_each(spread)):
-        await raw(spread).hset(spread._jobs.partitions[number].facts, job.id, facts_text(crashes=2))
+    await let_crash(spread, *await one_in_each(spread), count=2)
     async with spread.consume("q") as jobs:
         for left in (2, 1, 0):
             [suspect] = await jobs.claim(10)

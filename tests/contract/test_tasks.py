@@ -17,8 +17,8 @@ from inconcert._redis.bells import RING
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from tests.support.background import in_background
-from tests.support.jobs import asleep, make_due
-from tests.support.ledger import Ledger, all_done, facts_text, ledger_of, until
+from tests.support.jobs import asleep, let_crash, make_due
+from tests.support.ledger import Ledger, all_done, ledger_of, until
 from tests.support.raw import client_of, infos, raw
 
 
@@ -524,8 +524,7 @@ async def test_jobs_with_which_two_workers_died_run_one_at_a_time(any_concert: C
             others_have_run.set()
 
     suspects = await any_concert.enqueue_many([suspect.call() for _ in range(5)])
-    for job in suspects:
-        await raw(any_concert).hset(any_concert._jobs.partitions[0].facts, job.id, facts_text(crashes=2))
+    await let_crash(any_concert, *suspects, count=2)
     async with in_background(any_concert.run_worker("default", concurrency=10)):
         await until(any_concert, lambda ledger: held(ledger) == 1)
         await any_concert.enqueue_many([other.call() for _ in range(3)])

@@ -25,7 +25,7 @@ from inconcert import (
 )
 from inconcert.tasks.worker_lease import JobWorkerLease
 from tests.support.background import in_background
-from tests.support.durable import kept, wake
+from tests.support.durable import kept, messages, wake
 from tests.support.eventually import eventually
 from tests.support.jobs import status
 from tests.support.raw import raw
@@ -39,16 +39,6 @@ class Packed:
     """A message with a type of its own."""
 
     tracking: str
-
-
-async def messages(concert: Coordinator) -> dict[bytes, bytes]:
-    """All messages that the server keeps, and what belongs to them."""
-    found: dict[bytes, bytes] = {}
-    for keys in concert._jobs.partitions:
-        client: Any = raw(concert)
-        for key in (keys.messages, keys.received, keys.awaited):
-            found |= await client.hgetall(key)
-    return found
 
 
 async def test_message_brings_a_waiting_job_back(any_concert: Coordinator) -> None:

@@ -31,7 +31,7 @@ from inconcert.tasks.body_exits import Asleep
 from inconcert.tasks.kept_step import STEP
 from tests.conftest import nothing_is_left
 from tests.support.clusters import RealCluster
-from tests.support.durable import kept
+from tests.support.durable import awaits, kept
 from tests.support.jobs import lapse_all, let_expire
 from tests.support.ledger import ledger_of
 from tests.support.raw import raw
@@ -189,8 +189,7 @@ class MessageStory(Story):
 
     async def is_at_rest(self) -> bool:
         """Whether it has left to wait."""
-        client: Any = raw(self.concert)
-        return bool(await client.hexists(self.concert._jobs.of_id(self.job.id).awaited, self.job.id))
+        return await awaits(self.concert, self.job.id)
 
     async def go_on(self) -> None:
         """It is sent."""

@@ -14,9 +14,9 @@ import pytest
 from inconcert import Coordinator, HealthReport, Job, JobStatus, WorkerHealth, durable
 from inconcert._rules.defaults import HEARTBEAT_LEASE
 from inconcert.tasks.health import judge_ready
-from inconcert.tasks.store import JobKeys
 from inconcert.testing import Process, World, simulate
 from tests.support.eventually import eventually
+from tests.support.jobs import facts
 
 HOUR, DAY = 3600.0, 86_400.0
 REST = 1200.0  # seconds for which jobs sleep and wait
@@ -53,7 +53,7 @@ def test_worker_that_lives_keeps_its_job(step: float) -> None:
             await anyio.sleep(0.7 * HEARTBEAT_LEASE)
             world.step_clock(step)
         assert await job.result(timeout=6 * HEARTBEAT_LEASE) == "done"
-        assert not await world.client.exists(JobKeys(worker.concert._ref.keys).facts)
+        assert await facts(worker.concert) == {}
 
     simulate(story, seeds=1)
     assert len(starts) == 1

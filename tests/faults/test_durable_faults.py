@@ -13,6 +13,7 @@ from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, OutcomeUnkn
 from inconcert.tasks.job_state import JobState
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.durable import forge_step, kept, kept_step, latest_step
 from tests.support.eventually import eventually
 from tests.support.jobs import lapse_all, status
 from tests.support.killed import LOG, kill_after
@@ -79,19 +80,18 @@ async def _kill_two_workers(url: str, namespace: str) -> None:
         async with spawn(f"{HERE}:work", url, namespace):
             for job in jobs:
                 assert await job.result(timeout=WITHIN) == list(range(STEPS))
-        kept = set[str]()
+        whole = set[str]()
         ran = Counter[str]()
         for entry in await client.lrange(LOG, 0, -1):
             what, _, step = entry.decode().partition(" ")
             if what == "kept":
-                kept.add(step)
+                whole.add(step)
             else:
                 ran[step] += 1
-                assert step not in kept, f"step {step} ran after it was kept"
-        assert len(ran) == len(kept) == count * STEPS
+                assert step not in whole, f"step {step} ran after it was kept"
+        assert len(ran) == len(whole) == count * STEPS
         assert ran.total() - len(ran) <= 2 * 4
-        [keys] = concert._jobs.partitions
-        assert not await client.exists(keys.steps, keys.stepped)
+        assert await kept(concert) == {}
 
 
 async def step_and_hang(url: str, namespace: str) -> None:
@@ -148,17 +148,15 @@ async def test_next_worker_goes_on_after_the_step_that_was_kept(
         else:
             child.pause()
         async with in_background(short.run_worker("default")):
-            [keys] = short._jobs.partitions
-            client: Any = raw(short)
 
             async def both_are_kept() -> bool:
-                return bool(await client.hget(keys.stepped, job.id) == b"2")
+                return await latest_step(short, job.id) == 2
 
             await eventually(both_are_kept)
             if not is_killed:
                 child.resume()
                 assert (await child.wait_for("ended"))["error"] in {"CancelledError", "NotClaimed"}
-                assert len(await client.hgetall(keys.steps)) == 2
+                assert len(await kept(short)) == 2
             may_end.set()
             assert await job.result(timeout=WITHIN) == ["the child's", "ours"]
 
@@ -189,11 +187,11 @@ async def test_next_worker_sleeps_for_the_rest_when_the_first_is_killed(
     client: Any = raw(short)
     async with spawn(f"{HERE}:sleep_and_tell", server.url, namespace) as child:
         await child.wait_for("works")
-        sleep = await eventually(lambda: client.hgetall(keys.steps))
+        sleep = await eventually(lambda: kept(short))
         child.kill()
     async with in_background(short.run_worker("default")):
         await status(short, job, JobStatus.DELAYED)
-        assert await client.hgetall(keys.steps) == sleep
+        assert await kept(short) == sleep
         due_ms: float = await client.zscore(keys.queue("default").delayed, job.id)
         now_s, _ = await client.time()
         assert 3500 < due_ms / 1000 - now_s <= 3600
@@ -207,8 +205,6 @@ async def test_late_twin_keeps_nothing_and_its_step_raises(concert: Coordinator,
     async def run() -> str:
         return next(runs)
 
-    [keys] = concert._jobs.partitions
-    client: Any = raw(concert)
     await concert.enqueue("t")
     async with concert.consume("default") as stopped, elsewhere.consume("default") as jobs:
         late = await anext(stopped)
@@ -218,7 +214,7 @@ async def test_late_twin_keeps_nothing_and_its_step_raises(concert: Coordinator,
         async with late:
             with pytest.raises(NotClaimed):
                 await durable.step("one", run)
-        assert not await client.exists(keys.steps, keys.stepped)
+        assert await kept(concert) == {}
         async with again:
             assert await durable.step("one", run) == "of the next"
 
@@ -230,8 +226,6 @@ async def test_reply_lost_at_each_command_keeps_each_step_once(
     proxy: Proxy, namespace: str, concert: Coordinator
 ) -> None:
     """Each command of the worker is sent again, and acts once."""
-    client: Any = raw(concert)
-    [keys] = concert._jobs.partitions
     lost = 4  # of those before, others tell
     while True:
         ran: list[str] = []
@@ -251,9 +245,9 @@ async def test_reply_lost_at_each_command_keeps_each_step_once(
                 async with await anext(jobs) as again:
                     assert again.attempt == 2
                     assert [await durable.step(name, note, name) for name in ("one", "two")] == ["one", "two"]
-                    assert await client.hget(keys.stepped, job.id) == b"2"
+                    assert await latest_step(concert, job.id) == 2
         assert ran == ["one", "two"]
-        assert not await client.exists(keys.steps, keys.stepped)
+        assert await kept(concert) == {}
         if proxy._network.allowance is not None:  # it came to its end without a cut
             break
         lost += 1
@@ -299,8 +293,6 @@ async def test_cancelled_at_any_await_a_step_that_has_run_is_kept(
     concert: Coordinator, moment: Moment, is_plain: bool
 ) -> None:
     """Also one in a thread, which cannot be stopped. Otherwise it runs again."""
-    client: Any = raw(concert)
-    [keys] = concert._jobs.partitions
     ended: list[int] = []
 
     async def run() -> int:
@@ -326,11 +318,11 @@ async def test_cancelled_at_any_await_a_step_that_has_run_is_kept(
                 was_under_way = await cancel_at(number, moment, use())
 
                 async def is_kept() -> bool:
-                    return bool(await client.exists(keys.steps)) == bool(ended)
+                    return bool(await kept(concert)) == bool(ended)
 
                 await eventually(is_kept)
                 await job.ack()
-                assert not await client.exists(keys.steps, keys.stepped)
+                assert await kept(concert) == {}
             await concert.enqueue("t")
             number += 1
     assert number > 2
@@ -349,8 +341,6 @@ async def test_step_of_a_stranger_is_not_read(server: RealServer, namespace: str
         return text
 
     async with Coordinator(server.url, namespace=namespace, signing_keys=keys_of_signer) as signing:
-        client: Any = raw(signing)
-        [keys] = signing._jobs.partitions
 
         @signing.task(name="t")
         async def task(forgery: str) -> None:
@@ -359,17 +349,13 @@ async def test_step_of_a_stranger_is_not_read(server: RealServer, namespace: str
             if current_job().attempt > 1:
                 assert [one, two] == ["one", "two"]
                 return
-            first, second = (f"{number} {current_job().id}" for number in (1, 2))
-            match forgery:
-                case "unsigned":
-                    await client.hset(keys.steps, first, '["one","note","","forged"]')
-                case "swapped":
-                    await client.hset(keys.steps, first, await client.hget(keys.steps, second))
-                case "changed":
-                    text: bytes = await client.hget(keys.steps, first)
-                    await client.hset(keys.steps, first, text.replace(b'"one"]', b'"two"]'))
-                case _:
-                    pass
+            first, second = [await kept_step(signing, current_job().id, number) or b"" for number in (1, 2)]
+            forged = {
+                "unsigned": b'["one","note","","forged"]',
+                "swapped": second,
+                "changed": first.replace(b'"one"]', b'"two"]'),
+            }
+            await forge_step(signing, current_job().id, 1, forged.get(forgery, first))
             raise Retry(after=0)
 
         async with in_background(signing.run_worker("default")):

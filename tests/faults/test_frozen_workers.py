@@ -22,6 +22,7 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 from tests.support.streams import check
+from tests.support.undo import is_clean
 
 HERE = "tests.faults.test_frozen_workers"
 LEASE = 1.0  # seconds of a heartbeat, here
@@ -233,5 +234,4 @@ async def test_frozen_worker_undoes_nothing_that_the_next_has_undone(
         await status(short, job, JobStatus.FAILED)
     entries = [entry.decode() for entry in await client.lrange(log, 0, -1)]
     assert entries == ["child 3", "child 2", "ours 2", "ours 1", "ours 0"]
-    [keys] = short._jobs.partitions
-    assert not await client.exists(keys.steps, keys.stepped, keys.undo)
+    assert await is_clean(short)

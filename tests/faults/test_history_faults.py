@@ -8,9 +8,9 @@ import pytest
 from inconcert import Coordinator, JobStatus, Task, current_job
 from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.ledger import ledger_of
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
-from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 
@@ -87,7 +87,7 @@ async def test_reply_lost_at_each_step_doubles_no_entry(proxy: Proxy, namespace:
         await proxy.heal()
 
         async def all_have_ended() -> bool:
-            return not await raw(concert).hlen(concert._jobs.partitions[0].states)
+            return not (await ledger_of(concert)).states
 
         async with in_background(concert.run_worker("default")):
             await eventually(all_have_ended)

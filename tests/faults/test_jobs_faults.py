@@ -15,8 +15,8 @@ from inconcert import Coordinator, Draft, JobCancelled, JobFailed, JobStatus, Pr
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
-from tests.support.jobs import LEASE, forget_all, keys_of, lapse, watch
-from tests.support.ledger import facts_text, ledger_of, until
+from tests.support.jobs import LEASE, forget_all, keys_of, lapse, let_crash, watch
+from tests.support.ledger import ledger_of, until
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -153,7 +153,7 @@ async def test_thousand_suspects_hide_nothing_and_cost_nothing(concert: Coordina
         others.append(number)
 
     put = await concert.enqueue_many([suspect.call() for _ in range(1_600)])
-    await raw(concert).hset(keys_of(concert).facts, mapping={job.id: facts_text(crashes=2) for job in put})
+    await let_crash(concert, *put, count=2)
     await other.options(queue="high").enqueue(1)
     await other.options(queue="low").enqueue(2)
     async with in_background(concert.run_worker("high", "low", concurrency=10)):

@@ -10,11 +10,13 @@ from inconcert import Coordinator, JobCancelled, JobStatus, Limit, Retry, curren
 from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
 from tests.support.background import in_background
+from tests.support.durable import forge_step
 from tests.support.jobs import status
 from tests.support.ledger import until
 from tests.support.limits import Running
 from tests.support.raw import raw
 from tests.support.servers import RealServer
+from tests.support.undo import mark, marks
 
 KEYS = {"2026-11": "a secret of the service"}
 WITHIN = 20.0  # seconds
@@ -192,8 +194,6 @@ async def test_the_same_job_may_be_put_in_again(signing: Coordinator) -> None:
 async def test_step_that_was_dropped_runs_again(signing: Coordinator) -> None:
     """None can be made up; but that one is missing shows nowhere."""
     ran: list[int] = []
-    client: Any = raw(signing)
-    keys = JobKeys(signing._ref.keys)
 
     async def note() -> int:
         ran.append(len(ran))
@@ -203,7 +203,7 @@ async def test_step_that_was_dropped_runs_again(signing: Coordinator) -> None:
     async def task() -> int:
         found = await durable.step("one", note)
         if current_job().attempt == 1:
-            await client.hdel(keys.steps, f"1 {current_job().id}")
+            await forge_step(signing, current_job().id, 1, None)
             raise Retry(after=0)
         return found
 
@@ -215,8 +215,6 @@ async def test_step_that_was_dropped_runs_again(signing: Coordinator) -> None:
 async def test_note_makes_a_job_be_undone(signing: Coordinator) -> None:
     """As cancelling it does, which needs no key either: what runs are its own functions, on its signed steps."""
     undone: list[str] = []
-    client: Any = raw(signing)
-    keys = JobKeys(signing._ref.keys)
 
     async def charge() -> str:
         return "payment"
@@ -230,8 +228,8 @@ async def test_note_makes_a_job_be_undone(signing: Coordinator) -> None:
     async with in_background(signing.run_worker("default")):
         job = await task.enqueue()
         await status(signing, job, JobStatus.DELAYED)
-        assert await client.hget(keys.undo, job.id) == b"-"
-        await client.hset(keys.undo, job.id, "cancelled ")
+        assert await marks(signing) == {job.id.encode(): b"-"}
+        await mark(signing, job.id, "cancelled ")
         await job.send("packed", "box")
         with pytest.raises(JobCancelled):
             await job.result(timeout=WITHIN)

@@ -13,6 +13,7 @@ from tests.support.processes import spawn
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
+from tests.support.undo import is_clean
 
 HERE = "tests.faults.test_undo_faults"
 LEASE = 1.0  # seconds of a heartbeat, here
@@ -79,5 +80,4 @@ async def _kill_two_workers(url: str, namespace: str) -> None:
         for things in undone.values():
             assert [thing for thing, _ in groupby(things)] == list(reversed(range(THINGS)))
         assert len(entries) <= count * THINGS + 2 * 4
-        [keys] = concert._jobs.partitions
-        assert not await client.exists(keys.steps, keys.stepped, keys.undo)
+        assert await is_clean(concert)

@@ -1,6 +1,6 @@
 """Jobs that wait for messages while processes are killed, replies lost and messages forged: the first one decides."""
 
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import pytest
@@ -9,9 +9,9 @@ from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, current_job
 from inconcert.errors import InconcertError
 from inconcert.testing.simulation import World, simulate
 from tests.support.background import in_background
+from tests.support.durable import forge_message, kept, message, messages
 from tests.support.jobs import lapse_all, status
 from tests.support.proxy import Proxy
-from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 WITHIN = 20.0  # seconds
@@ -136,8 +136,6 @@ async def test_late_twin_neither_reads_nor_times_out(concert: Coordinator, elsew
 
 async def test_reply_lost_at_each_command_keeps_one_message(proxy: Proxy, namespace: str, concert: Coordinator) -> None:
     """Those of the worker and those of the sender, each sent again, and acting once."""
-    client: Any = raw(concert)
-    [keys] = concert._jobs.partitions
     lost = 4  # of those before, others tell
     while True:
         job = await concert.enqueue("t", queue=f"q{lost}")
@@ -152,7 +150,7 @@ async def test_reply_lost_at_each_command_keeps_one_message(proxy: Proxy, namesp
                 async with await anext(jobs) as again:
                     assert again.attempt == 1
                     assert await durable.wait_for("packed", int, timeout=3600) == 1
-        assert not await client.exists(keys.steps, keys.stepped, keys.messages, keys.received, keys.awaited)
+        assert await kept(concert) == {} == await messages(concert)
         if proxy._network.allowance is not None:  # it came to its end without a cut
             break
         lost += 1
@@ -168,8 +166,6 @@ async def test_message_of_a_stranger_is_not_read(server: RealServer, namespace: 
     """It was not signed, or for another job or name; the job is dead-lettered."""
     signing_keys = {"k": "0123456789abcdef0123456789abcdef"}
     async with Coordinator(server.url, namespace=namespace, signing_keys=signing_keys) as signing:
-        [keys] = signing._jobs.partitions
-        client: Any = raw(signing)
 
         @signing.task(name="t")
         async def task() -> int:
@@ -181,10 +177,10 @@ async def test_message_of_a_stranger_is_not_read(server: RealServer, namespace: 
         await other.send("packed", 3)
         forged = {
             "unsigned": b"9",
-            "of another job": await client.hget(keys.messages, f"6 packed {other.id}"),
-            "of another name": await client.hget(keys.messages, f"4 paid {job.id}"),
+            "of another job": await message(signing, other.id, "packed"),
+            "of another name": await message(signing, job.id, "paid"),
         }
-        await client.hset(keys.messages, f"6 packed {job.id}", forged[forgery])
+        await forge_message(signing, job.id, "packed", forged[forgery])
         async with in_background(signing.run_worker("default")):
             assert await other.result(timeout=WITHIN) == 3
             with pytest.raises(JobFailed, match="UnreadablePayload: the message") as failed:

@@ -7,15 +7,18 @@ from inconcert import Coordinator, Job, JobStatus
 from inconcert._redis.bells import RING
 from inconcert.tasks.store import JobKeys
 from tests.support.eventually import eventually
+from tests.support.ledger import facts_text
 from tests.support.raw import raw
 
 __all__ = [
     "LEASE",
     "asleep",
+    "facts",
     "forget_all",
     "keys_of",
     "lapse",
     "lapse_all",
+    "let_crash",
     "let_expire",
     "make_due",
     "status",
@@ -84,6 +87,21 @@ async def status(concert: Coordinator, job: Job[Any], expected: JobStatus) -> No
         return await concert.tasks.job(job.id).status() is expected
 
     await eventually(is_so)
+
+
+async def let_crash(concert: Coordinator, *jobs: Job[Any], count: int) -> None:
+    """Let so many workers have died with each of these."""
+    for keys in concert._jobs.partitions:
+        if ids := [job.id for job in jobs if concert._jobs.of_id(job.id) is keys]:
+            await raw(concert).hset(keys.facts, mapping=dict.fromkeys(ids, facts_text(crashes=count)))
+
+
+async def facts(concert: Coordinator) -> dict[bytes, bytes]:
+    """What is known of jobs beside their bodies."""
+    found: dict[bytes, bytes] = {}
+    for keys in concert._jobs.partitions:
+        found |= await raw(concert).hgetall(keys.facts)
+    return found
 
 
 async def let_expire(concert: Coordinator, job: Job[Any]) -> None:

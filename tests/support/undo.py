@@ -4,7 +4,7 @@ from inconcert import Coordinator
 from tests.support.durable import kept
 from tests.support.raw import raw
 
-__all__ = ["Shop", "is_clean", "marks"]
+__all__ = ["Shop", "is_clean", "mark", "marks"]
 
 
 class Shop:
@@ -33,6 +33,14 @@ async def marks(concert: Coordinator) -> dict[bytes, bytes]:
     for keys in concert._jobs.partitions:
         found |= await raw(concert).hgetall(keys.undo)
     return found
+
+
+async def mark(concert: Coordinator, job_id: str, text: str) -> None:
+    """Note how a job that undoes its steps ends: `cancelled `; or `-`, that it has something to undo."""
+    keys, flag = concert._jobs.of_id(job_id), b"u" if text == "-" else b"v"
+    await raw(concert).hset(keys.undo, job_id, text)
+    known = await raw(concert).hget(keys.facts, job_id) or b" 0 0 "
+    await raw(concert).hset(keys.facts, job_id, known if flag in known.partition(b" ")[0] else flag + known)
 
 
 async def is_clean(concert: Coordinator) -> bool:
