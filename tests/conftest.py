@@ -14,8 +14,8 @@ from fakeredis.aioredis import FakeRedis
 from hypothesis import settings
 
 from inconcert import Coordinator
-from inconcert._redis.keys import is_permanent
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.keys import is_permanent
+from inconcert._redis.protocol.scripts import Command
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy

@@ -22,9 +22,9 @@ from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscrip
 from inconcert._core.renewal import local_deadline, next_renewal, next_try
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.unconfirmed import Withdrawal
-from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command, load
+from inconcert._redis.wire.call import Call
 from inconcert._rules import durations
 from inconcert._rules.defaults import BARRIER_TTL
 from inconcert._rules.durations import Seconds, milliseconds

@@ -12,9 +12,9 @@ from inconcert._core.safeguards import Conditions
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._core.stand_in import StandIn
-from inconcert._redis.clients import Client, ClusterClient, ServerClient
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.sources import ClientSource, Source, embedded_source, source_of
+from inconcert._redis.driver.clients import Client, ClusterClient, ServerClient
+from inconcert._redis.find.sources import ClientSource, Source, embedded_source, source_of
+from inconcert._redis.protocol.keys import Keyspace
 from inconcert._rules import durations
 from inconcert._rules.defaults import (
     BARRIER_TTL,

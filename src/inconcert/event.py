@@ -7,7 +7,7 @@ import anyio
 
 from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._core.session import SessionRef
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.defaults import EVENT_TTL
 from inconcert._rules.durations import Seconds, milliseconds

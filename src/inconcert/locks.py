@@ -14,11 +14,11 @@ from inconcert._core.permit_state import Grant, PermitKeys, PermitState, give_ba
 from inconcert._core.renewal import local_deadline
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.call import Call
-from inconcert._redis.inbox import InboxReceiver
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
-from inconcert._redis.slots import slot_of
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.protocol.slots import slot_of
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert._rules import durations
 from inconcert._rules.defaults import LOCK_TTL
 from inconcert._rules.durations import Seconds, milliseconds

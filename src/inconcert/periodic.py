@@ -21,8 +21,8 @@ import anyio
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import SessionRef
-from inconcert._redis.background import in_background
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.background import in_background
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.functions import name_of

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from inconcert._core.place import JOIN, Place
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.unconfirmed import REMEMBERED, Withdrawal
-from inconcert._redis.call import Call
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command, load
+from inconcert._redis.wire.call import Call
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole

@@ -7,8 +7,8 @@ from inconcert._core.line import ReleaseCall
 from inconcert._core.permit_state import PermitKeys, PermitState
 from inconcert._core.permits import LeaseT_co, Permits
 from inconcert._core.session import SessionRef
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import load
 from inconcert._rules.defaults import LOCK_TTL
 from inconcert._rules.durations import Seconds
 from inconcert.errors import InconcertError, OutcomeUnknown

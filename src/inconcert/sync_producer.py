@@ -17,12 +17,12 @@ from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
 from inconcert._core.observer import Enqueueing, Observers, begin_enqueueing
 from inconcert._core.origin import Origin
-from inconcert._redis.blocking_channel import BlockingChannel, BlockingServer
-from inconcert._redis.blocking_pools import pool_for
-from inconcert._redis.blocking_server import OneServer
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.blocking.blocking_channel import BlockingChannel, BlockingServer
+from inconcert._redis.blocking.blocking_pools import pool_for
+from inconcert._redis.blocking.blocking_server import OneServer
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
 from inconcert._rules import durations
 from inconcert._rules.backoff import backoff
 from inconcert._rules.defaults import MAX_MESSAGES

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from inconcert import Barrier, BarrierBroken, Coordinator, InconcertError, InvalidName, NotConnected
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.raw import publish, raw

@@ -13,7 +13,7 @@ import pytest
 from inconcert import Coordinator, JobStatus, NotConnected, QueueFull, Unavailable, current_job
 from inconcert._cluster.bells import ShardedBells
 from inconcert._cluster.pubsub import ShardedPubSub
-from inconcert._redis.slots import slot_of
+from inconcert._redis.protocol.slots import slot_of
 from inconcert.queues.store import ItemKeys
 from tests.conftest import nothing_is_left
 from tests.support.clusters import RealCluster

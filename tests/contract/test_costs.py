@@ -15,7 +15,7 @@ import pytest
 
 import inconcert
 from inconcert import Coordinator
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
 from tests.support.inner import channel_of
 from tests.support.raw import raw
 from tests.support.world import World, world

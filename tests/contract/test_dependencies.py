@@ -20,7 +20,7 @@ from inconcert import (
     JobStatus,
     current_job,
 )
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import make_due

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator
-from inconcert._redis.driver import get_connection, has_input
-from inconcert._redis.replies import Reply
-from inconcert._redis.wire import _TransportWire, open_wire
+from inconcert._redis.driver.driver import get_connection, has_input
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.wire.wire import _TransportWire, open_wire
 from tests.support.eventually import eventually
 from tests.support.raw import new_client
 from tests.support.servers import RealServer

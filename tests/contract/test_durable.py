@@ -27,7 +27,7 @@ from inconcert import (
     current_job,
     durable,
 )
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.conversion import Converter
 from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.kept_step import StepCall, to_keep

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, InvalidName, LeaseLost, NobodyHolds
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
 from inconcert.reports.reporter import ReportKeys, report_keys
 from tests.support.eventually import eventually
 from tests.support.raw import raw

@@ -11,7 +11,7 @@ import pytest
 import inconcert.index.search as searching
 from inconcert import Coordinator, Hit, Index, InvalidName, InvalidPayload, tokenize
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert.index.query import Query
 from inconcert.index.scores import score_at, sort_key
 from tests.support.raw import raw

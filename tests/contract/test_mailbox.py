@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, InvalidName, InvalidPayload, Mailbox, MailboxMessage, NotConnected
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert._rules.payloads import JSON
 from tests.support.lines import in_line_at
 from tests.support.raw import raw

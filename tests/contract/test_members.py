@@ -24,8 +24,8 @@ from inconcert import (
     NotConnected,
     NotHeld,
 )
-from inconcert._redis.commands import Argument
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.replies import Reply
 from inconcert.members import watch as watch_module
 from inconcert.members.roster import Feed
 from tests.support.cancelling import MOMENTS, Moment, cancel_at

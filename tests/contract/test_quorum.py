@@ -27,9 +27,9 @@ from inconcert import (
     QuorumNotReached,
 )
 from inconcert._core.renewal import local_deadline
-from inconcert._redis.commands import Argument
-from inconcert._redis.peers import Peer
-from inconcert._redis.replies import Reply
+from inconcert._redis.find.peers import Peer
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.replies import Reply
 from inconcert._rules.durations import Seconds
 from inconcert.quorum import lock as quorum_module
 from inconcert.quorum import rounds

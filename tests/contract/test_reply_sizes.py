@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobFailed, StreamItem, durable
-from inconcert._redis.call import Call
-from inconcert._redis.large_replies import _Again
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.large_replies import _Again
 from inconcert.integrations._idempotency import _FIND, _KEEP, _Keys
 from tests.support.inner import channel_of
 from tests.support.schedules import job_ids, look_at_all, now_ms, set_since

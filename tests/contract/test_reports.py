@@ -9,7 +9,7 @@ import time
 import pytest
 
 from inconcert import Coordinator, Job, NotConnected
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
 from inconcert.reports.reporter import ReportKeys, report_keys
 from tests.support.background import in_background
 from tests.support.eventually import eventually

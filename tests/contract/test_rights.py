@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from inconcert import Coordinator, Unavailable
-from inconcert._redis.rights import Server, least_rights
+from inconcert._redis.operate.rights import Server, least_rights
 from inconcert.cli.commands import app
 from tests.support.servers import RealServer
 
@@ -42,8 +42,8 @@ def test_rights_are_those_of_what_is_sent() -> None:
     ]
     commands = {rule[1:] for rule in rights if rule.startswith("+")}
 
-    assert commands - SENT - used == set(), "take these out of src/inconcert/_redis/rights.py"
-    assert (SENT | used) - commands == set(), "add these to src/inconcert/_redis/rights.py"
+    assert commands - SENT - used == set(), "take these out of src/inconcert/_redis/operate/rights.py"
+    assert (SENT | used) - commands == set(), "add these to src/inconcert/_redis/operate/rights.py"
 
 
 def test_only_one_server_is_asked_to_block() -> None:

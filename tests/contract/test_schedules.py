@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from inconcert import Coordinator, InvalidName, Limit
-from inconcert._redis import background
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire import background
+from inconcert._redis.wire.call import Call
 from inconcert.tasks import schedule_follower
 from inconcert.tasks.claimed_job import current_job
 from inconcert.tasks.schedule import Missed

@@ -25,7 +25,7 @@ from inconcert import (
     WrongLayout,
     durable,
 )
-from inconcert._redis.slots import slot_of
+from inconcert._redis.protocol.slots import slot_of
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.messages import packed_name
 from tests.support.background import in_background

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, InvalidName, InvalidPayload, NotClaimed, NotConnected, current_job
-from inconcert._redis.bells import RING
+from inconcert._redis.wire.bells import RING
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from tests.support.background import in_background

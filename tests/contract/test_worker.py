@@ -18,7 +18,7 @@ import pytest
 
 import inconcert
 from inconcert import ClaimedJob, Coordinator, JobStatus, NotConnected, current_job
-from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
+from inconcert._redis.wire.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
 from inconcert.tasks import served_queues as served_module
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys

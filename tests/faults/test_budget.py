@@ -18,8 +18,8 @@ import pytest
 
 import inconcert
 from inconcert import Coordinator
-from inconcert._redis import turns
-from inconcert._redis.turns import IN_A_TURN
+from inconcert._redis.wire import turns
+from inconcert._redis.wire.turns import IN_A_TURN
 from tests.support.eventually import eventually
 from tests.support.inner import broadcasts_of, channel_of
 

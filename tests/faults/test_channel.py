@@ -30,13 +30,13 @@ from inconcert import (
 )
 from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import Session
-from inconcert._redis import channel as channel_module
-from inconcert._redis import pubsub as pubsub_module
-from inconcert._redis.call import Call
-from inconcert._redis.commands import pack
-from inconcert._redis.driver import get_connection
-from inconcert._redis.scripts import Command, Script
-from inconcert._redis.wire import _TransportWire
+from inconcert._redis.driver.driver import get_connection
+from inconcert._redis.protocol.commands import pack
+from inconcert._redis.protocol.scripts import Command, Script
+from inconcert._redis.wire import channel as channel_module
+from inconcert._redis.wire import pubsub as pubsub_module
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.wire import _TransportWire
 from tests.support.background import again_and_again
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.channels import ECHO, FAIL, KEY, echo, session_of

@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from inconcert import Chats, Coordinator, InconcertError, NotAMember, Unavailable, WrongState
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.replies import Reply
 from inconcert.chat.keys import ListKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually

@@ -13,7 +13,7 @@ import pytest
 from inconcert import Coordinator, Gap, Restarted, Signalled
 from inconcert._cluster import cluster as cluster_module
 from inconcert._core.renewal import local_deadline
-from inconcert._redis.slots import slot_of
+from inconcert._redis.protocol.slots import slot_of
 from tests.support.background import in_background
 from tests.support.cluster_traffic import KEYS, Traffic, traffic
 from tests.support.clusters import Node, RealCluster

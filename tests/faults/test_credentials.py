@@ -17,8 +17,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from inconcert import Coordinator, Unavailable
-from inconcert._redis.rights import least_rights
-from inconcert._redis.scripts import Command, Script
+from inconcert._redis.operate.rights import least_rights
+from inconcert._redis.protocol.scripts import Command, Script
 from tests.support.blocking import blocking_channel
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually

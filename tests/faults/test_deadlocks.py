@@ -10,8 +10,8 @@ import pytest
 
 from inconcert import Coordinator, Inspection, LeaseLost
 from inconcert._core import line
-from inconcert._redis.call import Call
-from inconcert._redis.rights import least_rights
+from inconcert._redis.operate.rights import least_rights
+from inconcert._redis.wire.call import Call
 from inconcert.reports import inspect as inspect_module
 from inconcert.testing import World, simulate
 from tests.support.eventually import eventually

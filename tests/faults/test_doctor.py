@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from inconcert import Coordinator
-from inconcert._redis.examination import ONE_SERVER_TRIALS, TRIALS, Examination, Machine, examine
-from inconcert._redis.rights import Server, least_rights
+from inconcert._redis.operate.examination import ONE_SERVER_TRIALS, TRIALS, Examination, Machine, examine
+from inconcert._redis.operate.rights import Server, least_rights
 from inconcert.cli.findings import CHECKS, Finding, Seen, findings
 from inconcert.tasks.queue_stats import TaskStats
 from tests.support.clusters import RealCluster

@@ -11,7 +11,7 @@ import pytest
 
 from inconcert import Coordinator, JobStatus, current_job, durable
 from inconcert import durable as durable_module
-from inconcert._redis import channel as channel_module
+from inconcert._redis.wire import channel as channel_module
 from tests.support.background import in_background
 from tests.support.channels import session_of
 from tests.support.eventually import eventually

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Election, ElectionRecord, LeaseLost
-from inconcert._redis.commands import Argument
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.replies import Reply
 from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually

@@ -16,8 +16,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from inconcert._redis import embedded
-from inconcert._redis.embedded import EmbeddedServer
+from inconcert._redis.embedded import embedded
+from inconcert._redis.embedded.embedded import EmbeddedServer
 from inconcert.errors import Unavailable
 from tests.support.eventually import eventually
 from tests.support.processes import is_alive, spawn, tell

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from inconcert import Coordinator
-from inconcert._redis import embedded_cluster
-from inconcert._redis.embedded_cluster import EmbeddedCluster
+from inconcert._redis.embedded import embedded_cluster
+from inconcert._redis.embedded.embedded_cluster import EmbeddedCluster
 from inconcert.errors import Unavailable
 from tests.support.eventually import eventually
 from tests.support.processes import is_alive, spawn, tell

@@ -9,7 +9,7 @@ import pytest
 
 from inconcert import Coordinator, OutcomeUnknown, Unavailable, WrongState
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from inconcert import Barrier, Coordinator
-from inconcert._redis.commands import Argument
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.replies import Reply
 from tests.support.raw import raw
 from tests.support.scripts import command_of
 

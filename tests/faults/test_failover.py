@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from inconcert import AcquireTimeout, Coordinator, NotConnected, Unavailable
-from inconcert._redis.slots import slot_of
+from inconcert._redis.protocol.slots import slot_of
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.lines import in_line

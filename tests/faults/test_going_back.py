@@ -16,7 +16,7 @@ import pytest
 
 from inconcert import Coordinator, LeaseLost, Limit, Member, NotClaimed, Unavailable, current_job
 from inconcert._claims.ends import Ack
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.worker_lease import JobWorkerLease
 from tests.support.background import in_background

@@ -19,7 +19,7 @@ import pytest
 
 from inconcert import Coordinator, HealthReport, HealthState, WorkerHealth
 from inconcert._claims import consumer as consumer_module
-from inconcert._redis import bells as bells_module
+from inconcert._redis.wire import bells as bells_module
 from inconcert.tasks import health as health_module
 from inconcert.tasks.threaded_server import MOST, ThreadedServer
 from tests.support.eventually import eventually

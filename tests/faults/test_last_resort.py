@@ -22,13 +22,13 @@ from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._cluster.cluster import Cluster
 from inconcert._core.observer import Observer
-from inconcert._redis import background
-from inconcert._redis import channel as channel_module
-from inconcert._redis.call import Call
-from inconcert._redis.master_watch import MasterWatch
-from inconcert._redis.replicas import Replicas
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.find.master_watch import MasterWatch
+from inconcert._redis.find.replicas import Replicas
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire import background
+from inconcert._redis.wire import channel as channel_module
+from inconcert._redis.wire.call import Call
 from inconcert.coordinator import session_ref_of
 from inconcert.tasks import enqueue
 from inconcert.tasks.sweeper import Asker
@@ -368,10 +368,10 @@ STARTED_ONCE = {
     "_core/safeguards.py": {"ensure_future(self._replicas.pop(pool).close())"},
     "_core/shield.py": {"create_task(work)"},
     "_claims/partition.py": {"create_task(self.claim(count))"},
-    "_redis/background.py": {"create_task(go_on())", "call_later(called)"},  # these two themselves
-    "_redis/bells.py": {"call_later(self._give_up)"},
-    "_redis/sentinels.py": {"create_task(self._discover())"},
-    "_redis/wire.py": {"create_task(self._guarded(part))"},
+    "_redis/wire/background.py": {"create_task(go_on())", "call_later(called)"},  # these two themselves
+    "_redis/wire/bells.py": {"call_later(self._give_up)"},
+    "_redis/find/sentinels.py": {"create_task(self._discover())"},
+    "_redis/wire/wire.py": {"create_task(self._guarded(part))"},
     "durable.py": {
         "create_task(has_returned.wait())",
         "create_task(steps.take(name, call, in_thread, may_change=may_change))",
@@ -386,8 +386,8 @@ STARTED_ONCE = {
 RECURRING = {
     "_core/line.py": {"call_later(self._look_for_long_waits)", "call_later(self._wake)"},
     "_core/renewal.py": {"call_later(self._tick)"},
-    "_redis/channel.py": {"call_at(self._tick)"},
-    "_redis/pubsub.py": {"call_later(self._ping)"},
+    "_redis/wire/channel.py": {"call_at(self._tick)"},
+    "_redis/wire/pubsub.py": {"call_later(self._ping)"},
 }
 # Started in the same way, on a cluster, with Sentinels or with `replicas=`.
 ELSEWHERE = {

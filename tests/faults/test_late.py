@@ -32,8 +32,8 @@ from inconcert import (
 )
 from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import assemble
+from inconcert._redis.protocol.scripts import assemble
+from inconcert._redis.wire.call import Call
 from inconcert.periodic import _Keys as PeriodicKeys
 from inconcert.quorum.rounds import QuorumKeys
 from inconcert.tasks.claimed_job import state_of

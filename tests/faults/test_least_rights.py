@@ -8,9 +8,9 @@ import anyio.lowlevel
 import pytest
 
 from inconcert import Coordinator, Inspection, QueueFull
-from inconcert._redis.rights import least_rights
-from inconcert._redis.scripts import Command, Script
-from inconcert._redis.slots import slot_of
+from inconcert._redis.operate.rights import least_rights
+from inconcert._redis.protocol.scripts import Command, Script
+from inconcert._redis.protocol.slots import slot_of
 from inconcert.members.place import Place, count_members
 from inconcert.reports.explain_job import JobQuestion
 from inconcert.tasks.schedules import count_schedules

@@ -10,7 +10,7 @@ import pytest
 
 from inconcert import Coordinator
 from inconcert._core.renewal import Renewal
-from inconcert._redis.wire import Wire, _TransportWire
+from inconcert._redis.wire.wire import Wire, _TransportWire
 from tests.support.background import again_and_again
 from tests.support.channels import echo, session_of
 from tests.support.eventually import eventually

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Mailbox
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.replies import Reply
 from tests.support.raw import raw
 from tests.support.scripts import command_of
 from tests.support.waiters import wait_as

@@ -11,8 +11,8 @@ import pytest
 import redis.exceptions
 
 from inconcert import Coordinator, Unavailable
-from inconcert._redis import greeting as greeting_module
-from inconcert._redis.commands import pack
+from inconcert._redis.protocol.commands import pack
+from inconcert._redis.wire import greeting as greeting_module
 from tests.support.raw import new_client, raw
 from tests.support.scripts import command_of
 from tests.support.servers import RealServer, free_port

@@ -15,8 +15,8 @@ from inconcert._core import permits as permits_module
 from inconcert._core import renewal as renewal_module
 from inconcert._core.permit_state import PermitState
 from inconcert._core.permits import Permits
-from inconcert._redis.call import Call
-from inconcert._redis.channel import Channel
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.channel import Channel
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.fenced import FencedRegister

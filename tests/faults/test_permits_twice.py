@@ -8,8 +8,8 @@ import pytest
 
 from inconcert import Coordinator
 from inconcert._core.permit_state import PermitKeys
-from inconcert._redis.commands import Argument
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.replies import Reply
 from tests.support.raw import raw
 from tests.support.scripts import command_of
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Delivery, NotConnected, NotHeld, QueueCounts, QueueFull, Unavailable
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
 from tests.support.background import in_background

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from inconcert import LeaseLost, OutcomeUnknown, QuorumLock, QuorumNotReached
-from inconcert._redis.peers import Peer
-from inconcert._redis.scripts import Script
+from inconcert._redis.find.peers import Peer
+from inconcert._redis.protocol.scripts import Script
 from inconcert.quorum import rounds
 from tests.support.eventually import eventually
 from tests.support.processes import Child, spawn, tell

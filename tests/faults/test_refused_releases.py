@@ -13,7 +13,7 @@ import pytest
 import redis.asyncio
 
 from inconcert import Coordinator, LeaseLost, NotClaimed, NotHeld, QuorumLock, QuorumNotReached, Unavailable, wait_all
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer
 

@@ -12,8 +12,8 @@ import redis.asyncio
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 
 from inconcert import Coordinator, Job, JobStatus, Unavailable
-from inconcert._redis import master_watch
-from inconcert._redis.rights import Server, sentinel_rights
+from inconcert._redis.find import master_watch
+from inconcert._redis.operate.rights import Server, sentinel_rights
 from tests.support.eventually import eventually
 from tests.support.lines import in_line
 from tests.support.sentinels import SentinelSet

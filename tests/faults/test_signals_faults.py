@@ -10,7 +10,7 @@ import pytest
 
 from inconcert import Coordinator, Gap, Signal, Unavailable, wait_any
 from inconcert._core.channel_subscription import ChannelSubscription
-from inconcert._redis import pubsub as pubsub_module
+from inconcert._redis.wire import pubsub as pubsub_module
 from inconcert._rules.payloads import JSON
 from inconcert.signals.waiter import Waiter
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, NotConnected, OutcomeUnknown, Unavailable
-from inconcert._redis import channel as channel_module
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import Script
+from inconcert._redis.protocol.scripts import Script
+from inconcert._redis.wire import channel as channel_module
+from inconcert._redis.wire.call import Call
 from tests.support.channels import ECHO, KEY, echo, session_of
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of

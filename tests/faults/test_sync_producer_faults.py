@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from inconcert import Coordinator, InconcertError, JobStatus, OutcomeUnknown, SyncProducer, Unavailable, WrongState
-from inconcert._redis.blocking_wire import BlockingWire
+from inconcert._redis.blocking.blocking_wire import BlockingWire
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from inconcert import Coordinator, OutcomeUnknown, Unavailable
-from inconcert._redis.rights import least_rights
+from inconcert._redis.operate.rights import least_rights
 from tests.support.eventually import eventually
 from tests.support.pages import DOCS, ROOT
 from tests.support.raw import new_client

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, SyncProducer, Unavailable
-from inconcert._redis.scripts import Command, Script
+from inconcert._redis.protocol.scripts import Command, Script
 from tests.support.background import in_background
 from tests.support.blocking import blocking_channel
 from tests.support.eventually import eventually

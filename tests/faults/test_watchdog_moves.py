@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from inconcert import Coordinator
-from inconcert._redis.slots import slot_of
+from inconcert._redis.protocol.slots import slot_of
 from inconcert.tasks.store import JobKeys
 from tests.support.clusters import Node, RealCluster
 from tests.support.sentinels import SentinelSet

@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from inconcert._redis.scripts import Script, assemble
+from inconcert._redis.protocol.scripts import Script, assemble
 from inconcert.tasks import worker_lease
 from inconcert.tasks.store import JobKeys
 from inconcert.testing import World

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PURGE, RECOVER, REPLAY
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.group_ids import callback_id, member_id
 from inconcert.tasks.store import (
     ADD_MEMBERS,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, RECOVER, REPLAY
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
 from inconcert.tasks.store import ACK_AND_ENQUEUE, CANCEL, ENQUEUE, LIFT_LIMITS, RESCHEDULE, JobKeys
 from tests.support.world import examples

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, RECOVER, REPLAY
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import Command
 from inconcert.queues.store import INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
 from tests.support.ledger import crashes_of, failures_of
 from tests.support.world import examples

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.store import JobKeys
 from tests.support.scripts import command_of
 from tests.support.world import examples

@@ -21,8 +21,8 @@ from inconcert._claims.keys import (
     REPLAY,
     QueueKeys,
 )
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.cancellation import STILL_RUNS
 from inconcert.tasks.store import (
     CANCEL,

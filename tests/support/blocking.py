@@ -3,10 +3,10 @@
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 
-from inconcert._redis.blocking_channel import BlockingChannel
-from inconcert._redis.blocking_pools import twin_of
-from inconcert._redis.blocking_server import OneServer
-from inconcert._redis.wire import Pool
+from inconcert._redis.blocking.blocking_channel import BlockingChannel
+from inconcert._redis.blocking.blocking_pools import twin_of
+from inconcert._redis.blocking.blocking_server import OneServer
+from inconcert._redis.wire.wire import Pool
 
 __all__ = ["blocking_channel"]
 

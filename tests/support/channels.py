@@ -2,7 +2,7 @@
 
 from inconcert import Coordinator
 from inconcert._core.session import Session
-from inconcert._redis.scripts import Script
+from inconcert._redis.protocol.scripts import Script
 
 __all__ = ["ECHO", "FAIL", "KEY", "echo", "session_of"]
 

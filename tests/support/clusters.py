@@ -9,7 +9,7 @@ from typing import Self
 
 from redis.exceptions import RedisError
 
-from inconcert._redis.slots import SLOTS, slot_of
+from inconcert._redis.protocol.slots import SLOTS, slot_of
 from tests.support.processes import process_state
 from tests.support.servers import Kind, RealServer, free_port
 from tests.support.world import world

@@ -4,9 +4,9 @@ from inconcert._cluster.inbox import ShardedInbox
 from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._cluster.router import Router
 from inconcert._core.session import Session
-from inconcert._redis.bells import Bells
-from inconcert._redis.channel import Channel
-from inconcert._redis.pubsub import PubSub, Topic
+from inconcert._redis.wire.bells import Bells
+from inconcert._redis.wire.channel import Channel
+from inconcert._redis.wire.pubsub import PubSub, Topic
 from tests.support.eventually import eventually
 
 __all__ = ["at_rest", "bells_of", "broadcasts_of", "bytes_under_way", "channel_of", "topics_of", "wake_ups_of"]

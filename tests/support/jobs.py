@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from inconcert import Coordinator, Job, JobStatus
-from inconcert._redis.bells import RING
+from inconcert._redis.wire.bells import RING
 from inconcert.tasks.store import JobKeys
 from tests.support.eventually import eventually
 from tests.support.ledger import facts_text

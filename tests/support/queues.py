@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from inconcert._redis.keys import Keyspace
+from inconcert._redis.protocol.keys import Keyspace
 from inconcert.queues.store import ItemKeys
 
 __all__ = ["Places", "read_places"]

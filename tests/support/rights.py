@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from inconcert import Coordinator
-from inconcert._redis.rights import least_rights
+from inconcert._redis.operate.rights import least_rights
 from tests.support.servers import RealServer
 
 __all__ = ["DATABASE", "Story", "tell"]

@@ -6,7 +6,7 @@ The first call of a script on a connection carries its source, later ones its ha
 from collections.abc import Mapping
 from typing import Any
 
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.scripts import Command, load
 
 __all__ = ["command_of", "scripts_run", "sent_in"]
 

@@ -18,7 +18,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from inconcert._redis.rights import Server
+from inconcert._redis.operate.rights import Server
 from tests.support.processes import Leashed
 from tests.support.world import Kind, world
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from inconcert._redis.slots import slot_of
+from inconcert._redis.protocol.slots import slot_of
 from tests.support.clusters import Node, RealCluster
 
 _KEYS = [f"{{tag}}{number}" for number in range(3)]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from inconcert._core.session import Session
-from inconcert._redis.peers import Answer, Peer
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.find.peers import Answer, Peer
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
 
 __all__ = ["commands", "names", "names_of_module", "not_repeated"]
 

@@ -1,7 +1,7 @@
 """Waiters of a process that act on nothing they hear."""
 
 from inconcert._core.session import Session
-from inconcert._redis.inbox import InboxReceiver
+from inconcert._redis.wire.inbox import InboxReceiver
 
 __all__ = ["wait_as"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from inconcert._redis.rights import Server, least_rights
+from inconcert._redis.operate.rights import Server, least_rights
 
 __all__ = ["USER", "Kind", "World", "examples", "new_loop", "world"]
 

@@ -23,6 +23,7 @@ _LAYERS = (
     {"__init__"},
 )
 _PRIMITIVES = 5  # index into _LAYERS
+_ROOMS = {"_redis": ("protocol", "driver", "wire", "embedded", "find", "blocking", "operate")}  # the lowest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,18 @@ def upward_imports(src: Path) -> list[str]:
     return [str(found) for found in inner_imports(src) if layer_of(found.imported) > layer_of(found.importer)]
 
 
+def upward_imports_of_rooms(src: Path) -> list[str]:
+    """Imports of a higher room of the same package, those for type hints included."""
+    found_upward: list[str] = []
+    for found in inner_imports(src):
+        importer, imported = found.importer.split(".")[1:], found.imported.split(".")[1:]
+        if len(importer) > 1 and len(imported) > 1 and importer[0] == imported[0] in _ROOMS:
+            rooms = _ROOMS[importer[0]]
+            if rooms.index(imported[1]) > rooms.index(importer[1]):
+                found_upward.append(str(found))
+    return found_upward
+
+
 def import_circle(src: Path) -> list[str]:
     """The modules of one circle, or nothing. Imports for type hints do not count: they do not run."""
     graph: dict[str, set[str]] = {name: set() for name in modules_under(src)}
@@ -135,6 +148,19 @@ def test_no_module_imports_from_a_layer_above_it() -> None:
     """Every import within the package goes down or sideways."""
     assert any(inner_imports(SRC)), "no imports found: is the package still in src/inconcert?"
     assert upward_imports(SRC) == []
+
+
+@pytest.mark.parametrize("package", _ROOMS)
+def test_rooms_of_a_package_are_all_listed(package: str) -> None:
+    """A module is in a room, and each room has its place in the order."""
+    here = SRC / "inconcert" / package
+    assert {path.parent.name for path in here.glob("*/__init__.py")} == set(_ROOMS[package])
+    assert [path.name for path in here.glob("*.py")] == ["__init__.py"]
+
+
+def test_no_room_imports_from_one_above_it() -> None:
+    """Within a package that has rooms, too, every import goes down or sideways."""
+    assert upward_imports_of_rooms(SRC) == []
 
 
 def test_no_import_is_circular() -> None:
@@ -180,8 +206,8 @@ def tree(tmp_path: Path) -> Path:
         "__init__.py": "from inconcert.lock import Lock",
         "errors.py": "class Broken(Exception): ...",
         "_redis/__init__.py": "",
-        "_redis/channel.py": "import redis.asyncio\nfrom ..errors import Broken",
-        "lock.py": "from typing import TYPE_CHECKING\nfrom inconcert._redis import channel\n"
+        "_redis/wire/channel.py": "import redis.asyncio\nfrom ...errors import Broken",
+        "lock.py": "from typing import TYPE_CHECKING\nfrom inconcert._redis.wire import channel\n"
         "if TYPE_CHECKING:\n    from redis.asyncio import Redis\nclass Lock: ...",
     }
     for name, text in files.items():
@@ -213,6 +239,14 @@ def test_upward_import_is_found_however_it_is_written(tree: Path, text: str) -> 
     [found] = upward_imports(tree)
 
     assert found.startswith("inconcert._redis.keys:")
+
+
+def test_import_of_a_higher_room_is_found(tree: Path) -> None:
+    """One for types counts, too."""
+    (tree / "inconcert/_redis/driver").mkdir()
+    (tree / "inconcert/_redis/driver/clients.py").write_text("from inconcert._redis.wire.channel import x", "utf-8")
+
+    assert upward_imports_of_rooms(tree) == ["inconcert._redis.driver.clients:1 imports inconcert._redis.wire.channel"]
 
 
 def test_circle_is_found_through_a_deferred_import(tree: Path) -> None:

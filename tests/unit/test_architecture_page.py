@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from inconcert._redis.scripts import parameters
+from inconcert._redis.protocol.scripts import parameters
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/contributing/architecture.md").read_text("utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from inconcert import errors
-from inconcert._redis.keys import Subject, channel_subject, subject
-from inconcert._redis.operations import _VERBS, _VERBS_OF_QUEUES, Operation
+from inconcert._redis.protocol.keys import Subject, channel_subject, subject
+from inconcert._redis.protocol.operations import _VERBS, _VERBS_OF_QUEUES, Operation
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable, WrongState
 from tests.support.errors import ALL, OF_CALLS
 

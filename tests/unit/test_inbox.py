@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from inconcert._redis import inbox as inbox_module
-from inconcert._redis.inbox import Inbox, InboxReceiver
+from inconcert._redis.wire import inbox as inbox_module
+from inconcert._redis.wire.inbox import Inbox, InboxReceiver
 from inconcert.errors import NotConnected
 
 _LUA = files("inconcert") / "_lua"

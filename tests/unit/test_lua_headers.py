@@ -12,7 +12,7 @@ from sys import modules
 import pytest
 
 import inconcert
-from inconcert._redis.scripts import Parameter, Script, load, parameters
+from inconcert._redis.protocol.scripts import Parameter, Script, load, parameters
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 INCLUDES = LUA / "include"
@@ -20,7 +20,7 @@ SCRIPTS = sorted(path for path in LUA.rglob("*.lua") if INCLUDES not in path.par
 INCLUDED = sorted(INCLUDES.rglob("*.lua"))
 
 TYPES = {"hash", "list", "set", "string", "zset"}
-OF_MANY = {"recent", "older", "earlier"}  # keys of many bundles; `_redis/scripts.py` says what they hold
+OF_MANY = {"recent", "older", "earlier"}  # keys of many bundles; `_redis/protocol/scripts.py` says what they hold
 
 _TITLE = re.compile(r"\A-- (?P<title>[\w/]+): \S")
 _INCLUDE = re.compile(r"^-- @include (?P<name>\w+)$", re.MULTILINE)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from inconcert._redis.scripts import assemble, load
+from inconcert._redis.protocol.scripts import assemble, load
 from tests.support.lua import Names, instructions_of, names_of
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"

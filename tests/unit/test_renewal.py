@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from inconcert._core.renewal import Renewal
-from inconcert._redis.turns import IN_A_TURN
+from inconcert._redis.wire.turns import IN_A_TURN
 from tests.support.eventually import eventually
 
 

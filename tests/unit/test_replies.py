@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from inconcert._redis.replies import head, rows
+from inconcert._redis.protocol.replies import head, rows
 
 
 class Pair(NamedTuple):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from inconcert import Coordinator, InvalidName, InvalidPayload
 from inconcert._core.permit_state import PermitKeys
-from inconcert._redis.keys import Keyspace, channel_subject
-from inconcert._redis.slots import slot_of
+from inconcert._redis.protocol.keys import Keyspace, channel_subject
+from inconcert._redis.protocol.slots import slot_of
 from inconcert._rules.backoff import backoff, retry_delay
 from inconcert._rules.durations import delay, milliseconds, timeout, ttl
 from inconcert._rules.limits import whole

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import Command, Script, assemble, load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import Command, Script, assemble, load
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inconcert._redis.slots import SLOTS, slot_of, tag_of
+from inconcert._redis.protocol.slots import SLOTS, slot_of, tag_of
 
 
 @pytest.mark.parametrize(

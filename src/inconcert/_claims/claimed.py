@@ -15,7 +15,7 @@ from inconcert._claims.dead_letters import Reason, in_short
 from inconcert._core.body import Body
 from inconcert._core.observer import Observer
 from inconcert._core.own_loop import check_loop
-from inconcert._redis.background import log_error
+from inconcert._redis.wire.background import log_error
 from inconcert._rules.backoff import retry_delay
 from inconcert.errors import InconcertError, NotClaimed
 

@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import COMPARE, ClaimKeys
-from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply, rows
+from inconcert._redis.protocol.replies import Reply, rows
+from inconcert._redis.wire.call import Call
 
 __all__ = ["Comparison", "StrayClaim"]
 

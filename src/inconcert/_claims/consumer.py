@@ -22,8 +22,8 @@ from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session
 from inconcert._core.shield import run_shielded
-from inconcert._redis.background import last_failure
-from inconcert._redis.inbox import InboxReceiver
+from inconcert._redis.wire.background import last_failure
+from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert._rules.defaults import MAX_CRASHES
 from inconcert.errors import InconcertError, NotConnected
 

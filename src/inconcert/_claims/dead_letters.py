@@ -11,7 +11,7 @@ import msgspec
 
 from inconcert._claims.keys import DEAD, PURGE, REPLAY, ClaimKeys, QueueKeys
 from inconcert._core.session import SessionRef
-from inconcert._redis.replies import rows
+from inconcert._redis.protocol.replies import rows
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole

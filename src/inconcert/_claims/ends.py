@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import ACK, HEARTBEAT, HOLD_CLOCK, ClaimKeys, keys_of
-from inconcert._redis.call import Call, Callers
-from inconcert._redis.commands import Argument
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.call import Call, Callers
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from inconcert._claims.keys import HELD, WORKERS, ClaimKeys
 from inconcert._core.session import Session
-from inconcert._redis.replies import Reply, rows
+from inconcert._redis.protocol.replies import Reply, rows
 
 __all__ = ["HeldClaim", "holding", "read_held"]
 

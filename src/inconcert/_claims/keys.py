@@ -57,7 +57,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
 
 __all__ = [
     "ACK",

@@ -17,7 +17,7 @@ from inconcert._claims.reaper import Reaper
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session
-from inconcert._redis.background import in_background
+from inconcert._redis.wire.background import in_background
 from inconcert.errors import InconcertError
 
 __all__ = ["ClaimPartition", "PartitionOwner"]

@@ -7,7 +7,7 @@ import anyio
 
 from inconcert._claims.keys import CLAIMED_QUEUES, RECOVER, ClaimKeys, QueueKeys, keys_of
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError, WrongState
 
 __all__ = ["Reaper", "put_all_back"]

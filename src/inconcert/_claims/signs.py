@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from inconcert._redis.background import Failure
+from inconcert._redis.wire.background import Failure
 
 __all__ = ["ConsumerSigns"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import UNSETTLE, ClaimKeys
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError
 
 __all__ = ["unsettle"]

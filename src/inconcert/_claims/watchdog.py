@@ -23,8 +23,8 @@ import anyio
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.renewal import RENEW_AFTER, TRY_AGAIN
 from inconcert._core.session import Session
-from inconcert._redis.background import attempt
-from inconcert._redis.blocking_channel import BlockingChannel
+from inconcert._redis.blocking.blocking_channel import BlockingChannel
+from inconcert._redis.wire.background import attempt
 from inconcert.errors import InconcertError
 
 __all__ = ["Watchdog"]

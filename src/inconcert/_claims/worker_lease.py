@@ -22,11 +22,11 @@ from inconcert._claims.reaper import put_all_back
 from inconcert._claims.suspects import Suspects
 from inconcert._core.renewal import RENEW_AFTER, local_deadline, next_renewal, next_try
 from inconcert._core.session import Session
-from inconcert._redis.background import attempt
-from inconcert._redis.blocking_channel import BlockingChannel
-from inconcert._redis.call import Call
-from inconcert._redis.inbox import InboxReceiver
-from inconcert._redis.replies import Reply, rows
+from inconcert._redis.blocking.blocking_channel import BlockingChannel
+from inconcert._redis.protocol.replies import Reply, rows
+from inconcert._redis.wire.background import attempt
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotClaimed, NotConnected
 

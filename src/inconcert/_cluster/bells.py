@@ -10,11 +10,11 @@ from contextlib import suppress
 from itertools import count
 
 from inconcert._cluster.inbox import ShardedInbox
-from inconcert._redis.bells import RING, Sleeper
-from inconcert._redis.call import Call
-from inconcert._redis.inbox import InboxReceiver
-from inconcert._redis.scripts import Command, load
-from inconcert._redis.transport import Commands
+from inconcert._redis.protocol.scripts import Command, load
+from inconcert._redis.wire.bells import RING, Sleeper
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.inbox import InboxReceiver
+from inconcert._redis.wire.transport import Commands
 from inconcert.errors import NotConnected
 
 __all__ = ["ShardedBells"]

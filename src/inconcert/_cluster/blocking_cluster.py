@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any
 
 from inconcert._cluster.slot_map import Node, SlotMap
-from inconcert._redis.blocking_pools import BlockingPool
-from inconcert._redis.blocking_wire import BlockingWire
-from inconcert._redis.commands import pack
-from inconcert._redis.replies import ErrorReply, is_passing
-from inconcert._redis.slots import slot_of
+from inconcert._redis.blocking.blocking_pools import BlockingPool
+from inconcert._redis.blocking.blocking_wire import BlockingWire
+from inconcert._redis.protocol.commands import pack
+from inconcert._redis.protocol.replies import ErrorReply, is_passing
+from inconcert._redis.protocol.slots import slot_of
 from inconcert.errors import Unavailable
 
 __all__ = ["BlockingCluster"]

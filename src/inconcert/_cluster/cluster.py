@@ -15,16 +15,16 @@ import anyio
 
 from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._cluster.slot_map import Node, SlotMap
-from inconcert._redis.background import in_background
-from inconcert._redis.blocking_pools import twin_of
-from inconcert._redis.call import Call
-from inconcert._redis.channel import Channel
-from inconcert._redis.commands import pack
-from inconcert._redis.node_pools import NodePools
-from inconcert._redis.replies import ErrorReply, Reply
-from inconcert._redis.scripts import Command, Script
-from inconcert._redis.slots import slot_of
-from inconcert._redis.wire import Pool, Wire, open_wire
+from inconcert._redis.blocking.blocking_pools import twin_of
+from inconcert._redis.find.node_pools import NodePools
+from inconcert._redis.protocol.commands import pack
+from inconcert._redis.protocol.replies import ErrorReply, Reply
+from inconcert._redis.protocol.scripts import Command, Script
+from inconcert._redis.protocol.slots import slot_of
+from inconcert._redis.wire.background import in_background
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.channel import Channel
+from inconcert._redis.wire.wire import Pool, Wire, open_wire
 from inconcert.errors import InconcertError, Unavailable
 
 __all__ = ["Cluster"]

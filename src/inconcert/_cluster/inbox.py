@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from inconcert._cluster.pubsub import ShardedPubSub
-from inconcert._redis.inbox import Inbox, InboxReceiver
-from inconcert._redis.slots import slot_of
-from inconcert._redis.turns import each_in_turns
+from inconcert._redis.protocol.slots import slot_of
+from inconcert._redis.wire.inbox import Inbox, InboxReceiver
+from inconcert._redis.wire.turns import each_in_turns
 from inconcert.errors import InconcertError
 
 __all__ = ["ShardedInbox"]

@@ -16,14 +16,14 @@ from typing import Literal
 
 from inconcert._cluster.cluster import Cluster
 from inconcert._cluster.slot_map import Node
-from inconcert._redis.background import attempt
-from inconcert._redis.commands import pack
-from inconcert._redis.operations import Operation
-from inconcert._redis.pubsub import Listener, PubSub, Topic
-from inconcert._redis.replies import ErrorReply, is_passing
-from inconcert._redis.slots import slot_of
-from inconcert._redis.turns import each_in_turns
-from inconcert._redis.wire import Pool, Wire
+from inconcert._redis.protocol.commands import pack
+from inconcert._redis.protocol.operations import Operation
+from inconcert._redis.protocol.replies import ErrorReply, is_passing
+from inconcert._redis.protocol.slots import slot_of
+from inconcert._redis.wire.background import attempt
+from inconcert._redis.wire.pubsub import Listener, PubSub, Topic
+from inconcert._redis.wire.turns import each_in_turns
+from inconcert._redis.wire.wire import Pool, Wire
 from inconcert.errors import InconcertError, Unavailable
 
 __all__ = ["ShardedPubSub"]

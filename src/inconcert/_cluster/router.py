@@ -15,11 +15,11 @@ from itertools import chain
 
 from inconcert._cluster.cluster import Cluster
 from inconcert._cluster.slot_map import Node
-from inconcert._redis.background import attempt
-from inconcert._redis.call import Call
-from inconcert._redis.channel import Channel
-from inconcert._redis.replies import ErrorReply
-from inconcert._redis.slots import slot_of
+from inconcert._redis.protocol.replies import ErrorReply
+from inconcert._redis.protocol.slots import slot_of
+from inconcert._redis.wire.background import attempt
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.channel import Channel
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
 __all__ = ["Router"]

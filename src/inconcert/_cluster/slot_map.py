@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Self
 
-from inconcert._redis.replies import Reply
-from inconcert._redis.slots import SLOTS
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.slots import SLOTS
 
 __all__ = ["Node", "SlotMap"]
 

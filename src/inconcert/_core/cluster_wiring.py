@@ -10,13 +10,13 @@ from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._cluster.router import Router
 from inconcert._cluster.slot_map import Node
 from inconcert._core.safeguards import Conditions, Safeguards
-from inconcert._redis.blocking_channel import BlockingServer
-from inconcert._redis.clients import ClusterClient
-from inconcert._redis.greeting import Greeting
-from inconcert._redis.inbox import Inbox, Messages
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.node_pools import NodePools
-from inconcert._redis.transport import Commands
+from inconcert._redis.blocking.blocking_channel import BlockingServer
+from inconcert._redis.driver.clients import ClusterClient
+from inconcert._redis.find.node_pools import NodePools
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.wire.greeting import Greeting
+from inconcert._redis.wire.inbox import Inbox, Messages
+from inconcert._redis.wire.transport import Commands
 
 if TYPE_CHECKING:  # which imports this module
     from inconcert._core.wiring import Sleeps

@@ -5,9 +5,9 @@ The keys of jobs and chats depend on these numbers, so a process with others wou
 
 from typing import NamedTuple, Self
 
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command, load
 from inconcert._rules.limits import whole
 from inconcert.errors import WrongLayout
 

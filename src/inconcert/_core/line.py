@@ -11,13 +11,13 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Protocol
 
-from inconcert._redis.background import recurring
-from inconcert._redis.call import Call
-from inconcert._redis.inbox import Inbox
-from inconcert._redis.keys import subject
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
-from inconcert._redis.turns import each_in_turns
+from inconcert._redis.protocol.keys import subject
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.background import recurring
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.inbox import Inbox
+from inconcert._redis.wire.turns import each_in_turns
 
 __all__ = ["NO_ANSWER", "InLine", "Lines", "ReleaseCall"]
 

@@ -7,7 +7,7 @@ something to tell loops over that list, so it costs one test when nobody listens
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, cast
 
-from inconcert._redis.background import attempt
+from inconcert._redis.wire.background import attempt
 
 __all__ = [
     "Enqueueing",

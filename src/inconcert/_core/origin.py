@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from inconcert._core.layout import Layout
 from inconcert._core.observer import Observers
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command, load
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import Unavailable
 

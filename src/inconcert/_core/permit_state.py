@@ -13,10 +13,10 @@ from inconcert._core.lease_state import LeaseState
 from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session, on_unclaimed
 from inconcert._core.unconfirmed import Withdrawal
-from inconcert._redis.background import attempt
-from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command, load
+from inconcert._redis.wire.background import attempt
+from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, LeaseLost, OutcomeUnknown, Unavailable
 

@@ -22,9 +22,9 @@ from inconcert._core.permit_state import Grant, PermitKeys, PermitState, give_ba
 from inconcert._core.place import JOIN, NO_WAIT, Place
 from inconcert._core.renewal import local_deadline
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command, load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.errors import InconcertError

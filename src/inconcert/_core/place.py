@@ -7,10 +7,10 @@ from typing import ClassVar
 from inconcert._core.caller import Noted, note
 from inconcert._core.line import NO_ANSWER
 from inconcert._core.session import Session, on_unclaimed
-from inconcert._redis.call import Call, Callers
-from inconcert._redis.inbox import InboxReceiver
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.call import Call, Callers
+from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert.errors import InconcertError
 
 __all__ = ["JOIN", "NO_WAIT", "Place"]
@@ -45,7 +45,7 @@ class Place(Call, InboxReceiver):
         "ticket",
     )
 
-    kind: ClassVar[str]  # of the messages for it, see `_redis/inbox.py`
+    kind: ClassVar[str]  # of the messages for it, see `_redis/wire/inbox.py`
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from inconcert._redis.background import attempt, recurring
-from inconcert._redis.turns import each_in_turns
+from inconcert._redis.wire.background import attempt, recurring
+from inconcert._redis.wire.turns import each_in_turns
 
 __all__ = ["RENEW_AFTER", "TRY_AGAIN", "Renewable", "Renewal", "local_deadline", "next_renewal", "next_try"]
 

@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol, Self
 
 import anyio
 
-from inconcert._redis.call import Call
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replicas import Replicas
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
-from inconcert._redis.wire import Pool
+from inconcert._redis.find.replicas import Replicas
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.wire import Pool
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole

@@ -13,12 +13,12 @@ from inconcert._core.origin import Origin
 from inconcert._core.renewal import Renewal
 from inconcert._core.safeguards import Conditions
 from inconcert._core.wiring import wiring_of
-from inconcert._redis.call import Call
-from inconcert._redis.clients import Client
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
-from inconcert._redis.turns import each_in_turns
+from inconcert._redis.driver.clients import Client
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.turns import each_in_turns
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from inconcert._redis.sources import Source
+from inconcert._redis.find.sources import Source
 
 __all__ = ["StandIn"]
 

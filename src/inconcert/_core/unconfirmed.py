@@ -12,7 +12,7 @@ from typing import Any
 
 from inconcert._core.renewal import Renewal, next_try
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
 __all__ = ["REMEMBERED", "Unconfirmed", "Withdrawal"]

@@ -4,20 +4,20 @@ from collections.abc import Callable
 from typing import Protocol
 
 from inconcert._core.safeguards import Conditions, Safeguards
-from inconcert._redis.bells import Bells, Sleeper
-from inconcert._redis.blocking_channel import BlockingServer
-from inconcert._redis.blocking_pools import twin_of
-from inconcert._redis.blocking_server import OneServer
-from inconcert._redis.channel import Channel
-from inconcert._redis.clients import Client, ClusterClient
-from inconcert._redis.greeting import Greeting
-from inconcert._redis.inbox import Inbox, Messages
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.master_watch import MasterWatch, sentinel_pools
-from inconcert._redis.pubsub import PubSub
-from inconcert._redis.tokens import listen_for_tokens
-from inconcert._redis.transport import Commands
-from inconcert._redis.wire import Pool
+from inconcert._redis.blocking.blocking_channel import BlockingServer
+from inconcert._redis.blocking.blocking_pools import twin_of
+from inconcert._redis.blocking.blocking_server import OneServer
+from inconcert._redis.driver.clients import Client, ClusterClient
+from inconcert._redis.driver.tokens import listen_for_tokens
+from inconcert._redis.find.master_watch import MasterWatch, sentinel_pools
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.wire.bells import Bells, Sleeper
+from inconcert._redis.wire.channel import Channel
+from inconcert._redis.wire.greeting import Greeting
+from inconcert._redis.wire.inbox import Inbox, Messages
+from inconcert._redis.wire.pubsub import PubSub
+from inconcert._redis.wire.transport import Commands
+from inconcert._redis.wire.wire import Pool
 from inconcert._rules.urls import Node
 
 __all__ = ["Sleeps", "Wiring", "wiring_of"]

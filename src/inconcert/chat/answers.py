@@ -1,6 +1,6 @@
 """What the scripts of a chat answer: that it was done, or why not."""
 
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.replies import Reply
 from inconcert.errors import ChatNotFound, NotAMember
 
 __all__ = ["check_answer", "is_refused"]

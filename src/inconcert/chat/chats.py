@@ -19,8 +19,8 @@ from typing import Any, Generic, TypeVar, overload
 
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import SessionRef
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.call import Call
 from inconcert._rules.codec import T, codec_of
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import age_ms, whole

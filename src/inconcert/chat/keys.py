@@ -9,7 +9,7 @@ Source: docs/explanation/chat.md
 import zlib
 from typing import NamedTuple
 
-from inconcert._redis.keys import Keyspace
+from inconcert._redis.protocol.keys import Keyspace
 from inconcert._rules.names import check_name
 
 __all__ = ["ChatKeys", "ChatKeyspace", "ListKeys"]

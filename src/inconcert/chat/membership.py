@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.replies import rows
-from inconcert._redis.scripts import Binder, load
+from inconcert._redis.protocol.replies import rows
+from inconcert._redis.protocol.scripts import Binder, load
 from inconcert._rules.names import check_name
 from inconcert.chat.answers import check_answer
 from inconcert.chat.keys import ChatKeys, ChatKeyspace

@@ -6,9 +6,9 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply, head
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.replies import Reply, head
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.call import Call
 from inconcert._rules.codec import Codec
 from inconcert.chat.answers import check_answer, is_refused
 from inconcert.chat.keys import ChatKeys, ChatKeyspace, ListKeys

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from inconcert._redis.rights import Server, least_rights, sentinel_rights
+from inconcert._redis.operate.rights import Server, least_rights, sentinel_rights
 from inconcert.cli.ends import refuse
 from inconcert.cli.output import say
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import typer
 
-from inconcert._redis.examination import Examination, examine
+from inconcert._redis.operate.examination import Examination, examine
 from inconcert.cli.ends import FAILED
 from inconcert.cli.findings import Seen, findings
 from inconcert.cli.output import say

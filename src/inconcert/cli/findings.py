@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from inconcert._redis.examination import Examination, Machine
+from inconcert._redis.operate.examination import Examination, Machine
 from inconcert.tasks.queue_stats import TaskStats
 from inconcert.tasks.workers import WorkerStatus
 

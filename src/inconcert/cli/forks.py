@@ -10,7 +10,7 @@ import signal
 import threading
 from contextlib import suppress
 
-from inconcert._redis.own_sockets import own_sockets
+from inconcert._redis.wire.own_sockets import own_sockets
 
 __all__ = ["SIGNALS", "leave_forks_alone"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from inconcert._redis.clients import ServerClient
-from inconcert._redis.server_facts import ServerFacts, server_facts
+from inconcert._redis.driver.clients import ServerClient
+from inconcert._redis.operate.server_facts import ServerFacts, server_facts
 from inconcert._rules.defaults import DEFAULT_QUEUE
 from inconcert.coordinator import Coordinator
 from inconcert.errors import JobNotFound, OutcomeUnknown

@@ -28,7 +28,7 @@ from inconcert._core.permit_state import Grant, PermitKeys, PermitState
 from inconcert._core.permits import Permits
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
 from inconcert._rules.defaults import ELECTION_TTL
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from inconcert._core.own_loop import check_loop
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState, RenewCall
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.scripts import Command, load
+from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import LeaseLost
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from inconcert._redis.commands import Argument
+from inconcert._redis.protocol.commands import Argument
 from inconcert.errors import InvalidPayload
 from inconcert.index.query import as_text
 from inconcert.index.ranking import impact_key

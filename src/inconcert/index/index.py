@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from inconcert._core.session import SessionRef
-from inconcert._redis.replies import rows
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.replies import rows
+from inconcert._redis.protocol.scripts import load
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert.index.document import facts_of

@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.call import Call
 from inconcert.index.query import Query
 from inconcert.index.ranking import rarity, share_of
 from inconcert.index.scores import score_at

@@ -21,8 +21,8 @@ import msgspec
 from inconcert._core.lease import Lease
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.call import Call
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.coordinator import Coordinator, session_ref_of

@@ -26,7 +26,7 @@ with needs_extra("prometheus"):
     from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector
 
-from inconcert._redis.traffic import traffic
+from inconcert._redis.wire.traffic import traffic
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.integrations._tallies import Distribution, Labels, Tallies

@@ -14,10 +14,10 @@ from typing import Any, Generic, NamedTuple
 from inconcert._core.place import JOIN, NO_WAIT, Place
 from inconcert._core.session import Session
 from inconcert._core.unconfirmed import REMEMBERED, Withdrawal
-from inconcert._redis.call import Call
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command, load
+from inconcert._redis.wire.call import Call
 from inconcert._rules.codec import Codec, T
 from inconcert.errors import InvalidPayload
 

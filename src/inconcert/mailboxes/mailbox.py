@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import Any, Generic
 
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.call import Call
 from inconcert._rules import durations
 from inconcert._rules.codec import T
 from inconcert._rules.defaults import MAILBOX_TTL, MAX_MESSAGES

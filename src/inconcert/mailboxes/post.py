@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any, Generic
 
 from inconcert._core.origin import Origin
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import Command, load
 from inconcert._rules.codec import Codec, T, codec_of
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import age_ms, whole

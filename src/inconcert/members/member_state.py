@@ -11,9 +11,9 @@ from inconcert._core.lease_state import LeaseState
 from inconcert._core.permit_state import RenewCall
 from inconcert._core.renewal import local_deadline
 from inconcert._core.unconfirmed import Withdrawal
-from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command, load
+from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotHeld
 from inconcert.members.place import MemberKeys

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
 from inconcert._rules.payloads import JSON, decode
 
 __all__ = ["LIST", "LOOK", "MemberKeys", "Place", "count_members", "read_group", "values_of"]

@@ -16,8 +16,8 @@ from weakref import WeakSet, WeakValueDictionary
 
 from inconcert._core.own_loop import check_loop
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.wire.call import Call
 from inconcert._rules.payloads import JSON
 from inconcert._rules.rendezvous import Division, Rendezvous
 from inconcert.errors import InconcertError

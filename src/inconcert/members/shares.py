@@ -15,8 +15,8 @@ from itertools import islice
 
 from inconcert._core.own_loop import check_loop
 from inconcert._core.retry import retry_until_answered
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.scripts import Command, load
+from inconcert._redis.wire.call import Call
 from inconcert._rules.rendezvous import Division
 from inconcert.members.changes import Changed, Freed, Joined, Left, Lost, News, Reconnected, StartOver
 from inconcert.members.member_state import MemberState

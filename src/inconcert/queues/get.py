@@ -14,7 +14,7 @@ from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.unsettled import unsettle
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.turns import each_in_turns
+from inconcert._redis.wire.turns import each_in_turns
 from inconcert.errors import InconcertError, OutcomeUnknown, QueueShutDown, Unavailable
 from inconcert.queues.delivery import Delivery, ItemState
 from inconcert.queues.shutdown import Standby

@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 from inconcert._core.origin import Origin
 from inconcert._core.session import Session, on_unclaimed
-from inconcert._redis.call import Call
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.call import Call
 from inconcert._rules.codec import Codec, T, codec_of
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.limits import whole

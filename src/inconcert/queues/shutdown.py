@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from inconcert._core.session import Session
-from inconcert._redis.inbox import InboxReceiver
+from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert.errors import OutcomeUnknown, Unavailable
 from inconcert.queues.store import SHUT, STANDBY, ItemKeys
 

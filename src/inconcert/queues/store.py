@@ -14,9 +14,9 @@ from functools import partial
 from typing import NamedTuple
 
 from inconcert._claims.keys import ClaimKeys, QueueKeys
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply, rows
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply, rows
+from inconcert._redis.protocol.scripts import load
 
 __all__ = [
     "INSPECT",

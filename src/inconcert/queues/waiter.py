@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import anyio
 
 from inconcert._core.session import Session
-from inconcert._redis.inbox import InboxReceiver
+from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert.errors import InconcertError
 
 __all__ = ["LONGEST_WAIT", "SHORTEST_WAIT", "QueueWaiter"]

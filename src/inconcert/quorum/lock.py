@@ -18,8 +18,8 @@ from inconcert._core.acquirable import Acquirable
 from inconcert._core.lease import HeldLease
 from inconcert._core.lease_state import LeaseState
 from inconcert._core.renewal import Renewal, local_deadline
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.peers import Peer
+from inconcert._redis.find.peers import Peer
+from inconcert._redis.protocol.keys import Keyspace
 from inconcert._rules import durations
 from inconcert._rules.backoff import backoff
 from inconcert._rules.durations import Seconds, milliseconds

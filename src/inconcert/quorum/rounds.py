@@ -13,8 +13,8 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from inconcert._core.lease_state import LeaseState
-from inconcert._redis.peers import Peer
-from inconcert._redis.scripts import load
+from inconcert._redis.find.peers import Peer
+from inconcert._redis.protocol.scripts import load
 from inconcert.errors import InconcertError, QuorumNotReached, Unavailable
 
 __all__ = ["QuorumHolding", "QuorumRound", "inspect"]

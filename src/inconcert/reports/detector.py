@@ -8,8 +8,8 @@ import asyncio
 import logging
 
 from inconcert._core.session import Session
-from inconcert._redis.background import in_background
-from inconcert._redis.keys import Keyspace
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.wire.background import in_background
 from inconcert.errors import InconcertError
 from inconcert.reports.reporter import Reporter
 

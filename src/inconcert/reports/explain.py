@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import SessionRef
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
 from inconcert._rules.names import check_name
 from inconcert.errors import OutcomeUnknown
 from inconcert.reports.explain_items import explain_items

@@ -13,8 +13,8 @@ from typing import Literal, get_args
 from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.call import Call
 from inconcert._rules.names import check_name
 from inconcert.errors import NobodyHolds
 from inconcert.reports.reporter import ReportKeys, report_keys

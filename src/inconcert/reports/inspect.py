@@ -9,10 +9,10 @@ import anyio.to_thread
 import msgspec
 
 from inconcert._core.session import Session
-from inconcert._redis.inbox import InboxReceiver
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import load
-from inconcert._redis.turns import IN_A_TURN
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.inbox import InboxReceiver
+from inconcert._redis.wire.turns import IN_A_TURN
 from inconcert.errors import InconcertError
 from inconcert.reports.report import Inspection, ProcessReport, WaitEntry
 from inconcert.reports.reporter import ReportKeys, report_keys

@@ -23,9 +23,9 @@ from inconcert._core.permit_state import PermitState
 from inconcert._core.place import Place
 from inconcert._core.session import Listening, Session
 from inconcert._core.stacks import OnStack, Task, context_of, on_stack
-from inconcert._redis.inbox import InboxReceiver
-from inconcert._redis.keys import subject
-from inconcert._redis.turns import in_turns
+from inconcert._redis.protocol.keys import subject
+from inconcert._redis.wire.inbox import InboxReceiver
+from inconcert._redis.wire.turns import in_turns
 from inconcert.members.member_state import MemberState
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import OpenGetters

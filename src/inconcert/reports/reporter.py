@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import anyio.to_thread
 
 from inconcert._core.session import Session
-from inconcert._redis.background import in_background
-from inconcert._redis.call import Call
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.background import in_background
+from inconcert._redis.wire.call import Call
 from inconcert._rules.printable import encode_anyhow
 from inconcert.errors import NotConnected
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 import anyio
 
 from inconcert._core.session import SessionRef
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.codec import Codec, T, codec_of
 from inconcert._rules.durations import Seconds

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from inconcert._core.place import JOIN, Place
 from inconcert._core.session import Session
 from inconcert._core.unconfirmed import REMEMBERED, Withdrawal
-from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command, load
+from inconcert._redis.wire.call import Call
 from inconcert._rules.codec import Codec
 from inconcert._rules.payloads import decode
 from inconcert.errors import InconcertError, InvalidPayload

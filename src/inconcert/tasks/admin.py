@@ -5,7 +5,7 @@ from typing import Any
 
 from inconcert._claims.dead_letters import DeadLetters
 from inconcert._core.session import SessionRef
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole

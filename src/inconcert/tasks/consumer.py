@@ -18,7 +18,7 @@ from inconcert._claims.suspects import Suspects
 from inconcert._claims.unsettled import unsettle
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.background import in_background, note_failure
+from inconcert._redis.wire.background import in_background, note_failure
 from inconcert._rules.defaults import HEARTBEAT_LEASE
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name

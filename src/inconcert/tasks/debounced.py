@@ -8,8 +8,8 @@ Source: docs/explanation/tasks.md
 
 import itertools
 
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.signing import KeyRing
 from inconcert.tasks.draft import NewJob, stored_as

@@ -13,8 +13,8 @@ import anyio
 
 from inconcert._claims.keys import keys_of
 from inconcert._core.session import Session
-from inconcert._redis.commands import Argument
-from inconcert._redis.replies import Reply, rows
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.replies import Reply, rows
 from inconcert.errors import InconcertError
 from inconcert.tasks.store import FOLLOW, FORGET, PASSED_ON, RESOLVE_DEPENDENTS, TELL, JobKeys, JobKeyspace
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from inconcert._core.origin import Origin
-from inconcert._redis.commands import Argument
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing

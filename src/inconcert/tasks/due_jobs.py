@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from inconcert._core.observer import begin_enqueueing
 from inconcert._core.session import Session
-from inconcert._redis.commands import Argument
+from inconcert._redis.protocol.commands import Argument
 from inconcert.tasks.draft import Draft, stored_as
 
 __all__ = ["DueJobs"]

@@ -10,9 +10,9 @@ import logging
 from contextlib import suppress
 
 from inconcert._core.session import Session
-from inconcert._redis.call import Call, Callers
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.call import Call, Callers
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
 __all__ = ["Effects"]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.call import Call, Callers
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.wire.call import Call, Callers
 from inconcert.errors import InconcertError
 from inconcert.tasks.debounced import DebouncedJob
 from inconcert.tasks.dependents import pass_on

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from inconcert._claims.keys import PROMOTE, QueueKeys
 from inconcert._core.session import Session
-from inconcert._redis.replies import rows
+from inconcert._redis.protocol.replies import rows
 from inconcert.errors import InconcertError
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.store import END_EXPIRED, QUEUED_IDS, STATS, WAITING_IDS, JobKeys, JobKeyspace, StatsRow

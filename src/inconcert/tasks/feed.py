@@ -12,7 +12,7 @@ import anyio
 
 from inconcert._core.own_loop import check_loop
 from inconcert._core.session import Session
-from inconcert._redis.replies import Reply, head
+from inconcert._redis.protocol.replies import Reply, head
 from inconcert.errors import InconcertError
 from inconcert.tasks.status import Snapshot
 from inconcert.tasks.store import READ_ITEMS, JobKeys

@@ -9,8 +9,8 @@ from typing import Any
 from inconcert._claims.ends import Ack, Ended, LeasedWorker
 from inconcert._claims.keys import keys_of
 from inconcert._core.origin import Origin
-from inconcert._redis.commands import Argument
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.replies import Reply
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.store import ACK_AND_ENQUEUE, JobKeys

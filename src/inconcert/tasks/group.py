@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from inconcert._claims.keys import QueueKeys, keys_of
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 from inconcert._claims.dead_letters import Reason
 from inconcert._claims.keys import split_body
 from inconcert._core.session import Session
-from inconcert._redis.replies import rows
+from inconcert._redis.protocol.replies import rows
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.tasks.envelope import read_envelope

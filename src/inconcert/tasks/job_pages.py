@@ -17,7 +17,7 @@ import msgspec
 from inconcert._claims.dead_letters import Reason
 from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
-from inconcert._redis.replies import rows
+from inconcert._redis.protocol.replies import rows
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.envelope import read_envelope

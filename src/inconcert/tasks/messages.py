@@ -6,7 +6,7 @@ Source: docs/explanation/steps.md
 """
 
 from inconcert._core.origin import Origin
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.names import check_name
 from inconcert.errors import MessageRefused
 from inconcert.tasks.arguments import encode_result

@@ -3,7 +3,7 @@
 from inconcert._claims.claimed import Row
 from inconcert._claims.ends import ENDED_WITH_DEPENDENTS, Ack, Ended
 from inconcert._claims.worker_lease import Ending
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.replies import Reply
 from inconcert.tasks.group_ids import group_of
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.worker_lease import JobWorkerLease

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from inconcert._core.session import Session
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.replies import Reply
 from inconcert.tasks.store import QUEUE_NAMES, JobKeys
 
 __all__ = ["queue_names"]

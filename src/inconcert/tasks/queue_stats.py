@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply, rows
+from inconcert._redis.protocol.replies import Reply, rows
+from inconcert._redis.wire.call import Call
 from inconcert.tasks.limits import limit_of
 from inconcert.tasks.store import PLACES_IN_USE, STATS, JobKeyspace, StatsRow
 from inconcert.tasks.workers import Workers

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from inconcert._claims.dead_letters import DeadLetter, DeadLetters
 from inconcert._claims.keys import split_body
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.dependents import pass_on

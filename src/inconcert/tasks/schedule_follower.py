@@ -23,9 +23,9 @@ from inconcert._core.cancellation import cancel_all
 from inconcert._core.channel_subscription import ChannelSubscription
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.background import attempt, in_background, note_failure
-from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.wire.background import attempt, in_background, note_failure
+from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError, NotConnected
 from inconcert.tasks.due_jobs import DueJobs
 from inconcert.tasks.schedule import Schedule

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON

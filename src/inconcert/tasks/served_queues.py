@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import anyio
 
 from inconcert._core.session import Session
-from inconcert._redis.replies import rows
+from inconcert._redis.protocol.replies import rows
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 from inconcert.tasks.expiry import Expiry

@@ -4,8 +4,8 @@ from enum import StrEnum
 from typing import NamedTuple, Self, TypeVar, overload
 
 from inconcert._claims.dead_letters import Reason
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.arguments import decode_result

@@ -39,8 +39,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from inconcert._claims.keys import ClaimKeys, QueueKeys
-from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.keys import Keyspace
+from inconcert._redis.protocol.scripts import load
 from inconcert._rules.names import check_name
 
 __all__ = [

@@ -10,7 +10,7 @@ import random
 import anyio
 
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
+from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.store import ASK_AGAIN, SWEEP_GROUPS, SWEEP_NAMES, JobKeyspace

@@ -14,7 +14,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
-from inconcert._redis.own_sockets import own_sockets
+from inconcert._redis.wire.own_sockets import own_sockets
 
 __all__ = ["MOST", "Address", "ThreadedServer"]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import anyio
 
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
-from inconcert._redis.inbox import InboxReceiver
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert.errors import InconcertError
 from inconcert.tasks.feed import Feed
 from inconcert.tasks.store import UNWATCH, JobKeys, JobKeyspace

@@ -16,7 +16,7 @@ import anyio.to_thread
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.background import in_background, log_error
+from inconcert._redis.wire.background import in_background, log_error
 from inconcert._rules import durations
 from inconcert._rules.defaults import DEFAULT_GRACE
 from inconcert._rules.durations import Seconds

@@ -13,9 +13,9 @@ from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
 from inconcert._claims.worker_lease import Ending, WorkerLease
 from inconcert._core.session import Session
-from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, InvalidPayload, JobExpired
 from inconcert.tasks.draft import Draft, NewJob

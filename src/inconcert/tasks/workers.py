@@ -13,7 +13,7 @@ import msgspec
 from inconcert._claims.held import holding, read_held
 from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
-from inconcert._redis.replies import Reply, rows
+from inconcert._redis.protocol.replies import Reply, rows
 from inconcert.tasks.store import COUNT_CLAIMED, DESCRIBED, ClaimedCount, JobKeys, JobKeyspace
 
 __all__ = ["RunningJob", "WorkerStatus", "Workers", "consumer_of", "describe"]

@@ -6,7 +6,7 @@ from typing import Any
 from fakeredis import FakeServer
 from fakeredis.aioredis import AsyncFakeSocket, FakeRedis
 
-from inconcert._redis.clients import Client, ServerClient
+from inconcert._redis.driver.clients import Client, ServerClient
 
 __all__ = ["FakeSource"]
 

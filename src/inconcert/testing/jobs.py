@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from inconcert._claims.keys import split_body
-from inconcert._redis.replies import Reply
+from inconcert._redis.protocol.replies import Reply
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.coordinator import Coordinator

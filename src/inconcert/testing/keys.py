@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from inconcert._redis.clients import Client
+from inconcert._redis.driver.clients import Client
 from inconcert.coordinator import Coordinator
 from inconcert.tasks.task_coordinator import parts_of
 

@@ -5,8 +5,8 @@ from contextlib import suppress
 from inconcert._core.lease import Lease, state_of
 from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import Session
-from inconcert._redis.keys import subject
-from inconcert._redis.scripts import load
+from inconcert._redis.protocol.keys import subject
+from inconcert._redis.protocol.scripts import load
 from inconcert.coordinator import Coordinator
 from inconcert.errors import LeaseLost
 from inconcert.tasks.task_coordinator import parts_of

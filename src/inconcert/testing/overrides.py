@@ -5,8 +5,8 @@ from typing import Generic, TypeVar
 
 from inconcert._core.shield import run_shielded
 from inconcert._core.stand_in import StandIn
-from inconcert._redis.clients import Client
-from inconcert._redis.sources import ClientSource
+from inconcert._redis.driver.clients import Client
+from inconcert._redis.find.sources import ClientSource
 from inconcert.coordinator import Coordinator, put_in_place
 from inconcert.testing.fake_server import FakeSource
 from inconcert.testing.keys import keys_of

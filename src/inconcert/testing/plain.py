@@ -1,8 +1,8 @@
 """Commands as they are, sent where the coordinator sends its scripts: they run after all that it sent before."""
 
-from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument, pack
-from inconcert._redis.scripts import Command, Script
+from inconcert._redis.protocol.commands import Argument, pack
+from inconcert._redis.protocol.scripts import Command, Script
+from inconcert._redis.wire.call import Call
 
 __all__ = ["PlainCall"]
 

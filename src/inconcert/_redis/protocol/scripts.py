@@ -1,0 +1,242 @@
+"""The Lua scripts, read from the `.lua` files beside this package, and called by the names in their headers.
+
+A file is named `<primitive>/<verb>.lua`.  A line `-- @include name` in it is replaced by `include/name.lua`, which
+defines one local function, and may include others; each comes once, before the first that calls it.  When a module is
+imported, only the headers of its scripts are read; a script is put together when it is called first.
+
+A header names the keys and arguments, says what the script answers, and what a second run answers: any script may run
+twice, because one whose reply was lost is sent again.
+
+    -- KEYS  holders waiters results..
+    -- ARGV  limit  number > 0
+    -- ARGV  ids..  of the holders
+
+Here the key `holders` is filled with the attribute `holders` of a bundle of keys, and the argument `limit` with the
+keyword `limit`; so no caller counts, and no script does.  What its code uses of these becomes a local: `holders` is
+`KEYS[1]`, `limit` is `ARGV[1]` as a number because its header says so (a `flag` is true if it is '1', and anything else
+is text), and `IDS` is where those of any length begin in ARGV.  `keys` is a table of those keys that the code, and what
+it includes, uses as `keys.holders`.
+
+`-- @guard queue:list` in the code is replaced by a command that fails if the key holds something else.  So a foreign
+key stops a script before it has changed anything.
+
+What a key holds is said where its bundle names it.  Many bundles have `recent` and `older`, hashes of a request -> the
+answer to it, for 120 s: see `include/remember.lua`.
+"""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import NamedTuple
+
+from inconcert._redis.protocol.commands import Argument, pack, pack_parts
+from inconcert._redis.protocol.operations import Operation
+
+__all__ = ["Binder", "Command", "Script", "assemble", "load", "parameters"]
+
+_LUA = files("inconcert").joinpath("_lua")
+_INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
+_HEADER = re.compile(r"(?:--(?! @guard).*\n)*")
+_KEYS = re.compile(r"^-- KEYS +(.*)", re.MULTILINE)
+_ARGV = re.compile(r"^-- ARGV +(\w+)(\.\.)?(?: +(number|flag)\b)?", re.MULTILINE)
+_GUARD = re.compile(r"-- @guard (.*)")
+_TEXT = re.compile(r"'[^'\n]*'|--.*")
+_NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
+_COUNT_OF = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD", "string": "STRLEN"}
+_HAS_ROOM = "local has_room = false", "local has_room = true"
+
+
+Binder = Callable[..., "Command"]
+
+
+class Command(NamedTuple):
+    """A script with its keys and arguments."""
+
+    script: "Script"
+    keys: tuple[str, ...]
+    args: tuple[Argument, ...]
+
+    @property
+    def operation(self) -> Operation:
+        """What is called, in the caller's words, for errors."""
+        return Operation.of(self.script.name, self.keys)
+
+    def pack(self) -> bytes:
+        """The bytes that run it, if the server has the script in its cache."""
+        script, keys, args = self
+        return pack_parts(("EVALSHA", script.sha, len(keys), *keys, *args))
+
+    def pack_with_source(self) -> bytes:
+        """The bytes that load the script and run it, in one step."""
+        return pack("EVAL", self.script.source, len(self.keys), *self.keys, *self.args)
+
+    def with_room(self) -> "Command":
+        """The same, whose answer may be large; see `Script.with_room`."""
+        return self._replace(script=self.script.with_room)
+
+
+class Script:
+    """One script, ready to be called.
+
+    Args:
+        name: Such as `permits/acquire`.
+        text: The Lua text, with its header; without its includes.
+
+    Attributes:
+        name: Such as `permits/acquire`.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self._text = text
+        self._header = parameters(text)
+        self._binders: dict[tuple[type, ...], Binder] = {}
+
+    @cached_property
+    def source(self) -> str:
+        """What the server runs: the text with its includes, without comments: another comment makes no other script.
+
+        Raises:
+            FileNotFoundError: One is missing.
+            ValueError: They go in a circle.
+        """
+        return _without_comments(assemble(self.name, lambda name: self._text if name == self.name else _read(name)))
+
+    @cached_property
+    def sha(self) -> str:
+        """What `EVALSHA` calls it by."""
+        return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    @cached_property
+    def with_room(self) -> "Script":
+        """Its other form, which answers in any case; this one answers `LARGE BYTES` in place of what is large."""
+        return Script(self.name, self.source.replace(*_HAS_ROOM))
+
+    def __repr__(self) -> str:
+        return f"<Script {self.name}>"
+
+    def bind(self, *bundles: type) -> Binder:
+        """A function that fills in the keys and arguments.
+
+        It takes a bundle of each of these types, with keys as attributes; and by keywords, named as in the header,
+        the arguments and the keys that no bundle has.  What is of any length (`ARGV[3..]`) is an iterable, flat.
+        """
+        if bundles not in self._binders:
+            self._binders[bundles] = self._binder(bundles)
+        return self._binders[bundles]
+
+    def _binder(self, bundles: tuple[type, ...]) -> Binder:
+        """Compiled, as a named tuple is: it runs for each command, and a loop over names takes five times longer."""
+        given = {"KEYS": "", "ARGV": ""}
+        keywords: list[str] = []
+        for array, name, has_any_length, _ in self._header:
+            place = next((number for number, bundle in enumerate(bundles) if _has(bundle, name)), None)
+            if array == "KEYS" and place is not None and not has_any_length:
+                given[array] += f"bundle{place}.{name}, "
+            else:
+                given[array] += f"*{name}, " if has_any_length else f"{name}, "
+                keywords.append(name)
+        parameters = [f"bundle{number}" for number in range(len(bundles))] + (["*", *keywords] if keywords else [])
+        code = f"lambda {', '.join(parameters)}: tuple.__new__(Command, (script, ({given['KEYS']}), ({given['ARGV']})))"
+        binder: Binder = eval(code, {"Command": Command, "script": self})  # noqa: S307 - made of our own headers
+        return binder
+
+
+@cache
+def load(name: str) -> Script:
+    """The script of this name, such as `permits/acquire`."""
+    return Script(name, _read(name))
+
+
+class Parameter(NamedTuple):
+    """A key or an argument of a script, as its header has it."""
+
+    array: str
+    name: str
+    has_any_length: bool
+    kind: str  # `number`, `flag` ('1' or '0'), or '' for text
+
+    @property
+    def local(self) -> str:
+        """What the code calls it; or where those of any length begin."""
+        return self.name.upper() if self.has_any_length else self.name
+
+    def element(self, number: int) -> str:
+        """The Lua that reads it, if it is this one of its array."""
+        form = {"number": "tonumber({})", "flag": "{} == '1'"}.get(self.kind, "{}")
+        return form.format(f"{self.array}[{number}]")
+
+
+def parameters(header: str) -> list[Parameter]:
+    """The keys and arguments that a header names, in their order."""
+    keys = " ".join(_KEYS.findall(header)).split()
+    found = [Parameter("KEYS", name.removesuffix(".."), name.endswith(".."), "") for name in keys]
+    return found + [Parameter("ARGV", name, bool(tail), kind) for name, tail, kind in _ARGV.findall(header)]
+
+
+def assemble(name: str, read: Callable[[str], str]) -> str:
+    """The text of a script: its header, each of its includes once and before its first use, its locals, and its code.
+
+    Args:
+        name: Such as `permits/acquire`.
+        read: Gives the text of a file by its name without `.lua`.
+
+    Raises:
+        ValueError: Includes go in a circle.
+    """
+    inserted: set[str] = set()
+
+    def insert(text: str, *including: str) -> str:
+        return _INCLUDE.sub(lambda line: include(f"include/{line[1]}", *including), text)
+
+    def include(name: str, *including: str) -> str:
+        if name in including:
+            raise ValueError(f"{' includes '.join([*including, name])}: a circle")
+        if name in inserted:
+            return ""
+        inserted.add(name)
+        return insert(read(name).rstrip(), *including, name)
+
+    text = read(name)
+    end = next(_HEADER.finditer(text)).end()  # of nothing, if there is none
+    header, code = insert(text[:end], name), _GUARD.sub(_guard, text[end:]).rstrip()
+    whole = insert(code, name)
+    return f"{header}{_locals(parameters(header), code, header + whole)}{whole}\n"
+
+
+def _locals(given: list[Parameter], code: str, whole: str) -> str:
+    """The keys and arguments that this code uses, by their names; and `keys`, with those that the whole script uses."""
+    used = set(_NAME.findall(_TEXT.sub("", code)))
+    numbers = {"KEYS": itertools.count(1), "ARGV": itertools.count(1)}
+    values: dict[str, str] = {}
+    for each in given:
+        number = next(numbers[each.array])
+        values[each.local] = str(number) if each.has_any_length else each.element(number)
+    if "keys" in used:
+        fields = sorted(set(re.findall(r"\bkeys\.(\w+)", whole)) & values.keys())
+        values["keys"] = f"{{{', '.join(f'{name} = {values[name]}' for name in fields)}}}"
+    found = {name: value for name, value in values.items() if name in used}
+    return f"local {', '.join(found)} = {', '.join(found.values())}\n" if found else ""
+
+
+def _guard(line: re.Match[str]) -> str:
+    pairs = (each.partition(":") for each in line[1].split())
+    return " ".join(f"redis.call('{_COUNT_OF[kind]}', {key})" for key, _, kind in pairs)
+
+
+def _read(name: str) -> str:
+    return _LUA.joinpath(f"{name}.lua").read_text("utf-8")
+
+
+def _without_comments(text: str) -> str:
+    """The code of a script, which has no `--` in its strings, without empty lines."""
+    lines = [line.partition("--")[0].rstrip() for line in text.splitlines()]
+    return "".join([f"{line}\n" for line in lines if line])
+
+
+def _has(bundle: type, name: str) -> bool:
+    """Whether objects of this type have a key of this name: a field or a slot, and not a method."""
+    return hasattr(bundle, name) and not callable(getattr(bundle, name))

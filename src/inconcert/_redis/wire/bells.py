@@ -1,0 +1,255 @@
+"""The connection on which all idle consumers of a process sleep: it waits in `BLPOP` for a token on one of their bells.
+
+A token only says "check again", so losing one costs at most the longest sleep.  One `BLPOP` covers the bells of all
+current sleepers; a new sleeper with other bells ends it with a token on the session's own bell.  The connection carries
+nothing else: a command behind a blocked one would wait with it.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Protocol
+
+from inconcert._redis.protocol.commands import pack
+from inconcert._redis.protocol.replies import ErrorReply, Reply
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.link import Link
+from inconcert._redis.wire.transport import Commands
+from inconcert._redis.wire.wire import Pool, Wire
+from inconcert._rules.urls import Node
+from inconcert.errors import NotConnected
+
+__all__ = ["RING", "Bells", "Sleeper"]
+
+_log = logging.getLogger("inconcert.redis")
+
+RING = load("bells/ring").bind()
+_BLOCK = 5.0  # seconds of one BLPOP, after which it is sent again if there are sleepers
+
+
+class Bells:
+    """The bells that the consumers of a session listen for.
+
+    Args:
+        pool: Where the connection comes from.
+        channel: Returns tokens that no sleeper here waits for.
+        key: The session's own bell.
+        timeout: How long the server may take to answer beyond the sleep itself, in seconds.
+    """
+
+    def __init__(self, pool: Pool, channel: Commands, key: str, *, timeout: float) -> None:
+        self._pool = pool
+        self._channel = channel
+        self._key = key
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._link: Link | None = None
+        self._wire: Wire | None = None
+        self._connected_at = 0.0
+        self._unanswered: deque[bool] = deque()  # whether each is a BLPOP
+        self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
+        self._covered: frozenset[str] = frozenset()  # by the BLPOP under way; empty for none
+        self._is_ending = False  # a token that ends that BLPOP was sent
+        self._patience: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self.waits_since: float | None = None  # monotonic: since when a BLPOP should have been answered; for any thread
+
+    async def close(self) -> None:
+        """Release the connection.
+
+        The BLPOP that ends with it may have taken tokens, such as one for a job that this process has just requeued.
+        So each bell that it covered is rung once more; the channel must still be open.
+        """
+        self._is_closed = True
+        covered = self._covered
+        if self._link is not None:
+            await self._link.close()
+        self._lose()
+        for key in covered:
+            self._ring(key)
+
+    def sleeper(self, keys: tuple[str, ...]) -> "Sleeper":
+        """A sleeper that wakes when one of these bells rings, the most urgent first."""
+        return Sleeper(self, keys)
+
+    def server_was_lost(self, at: float) -> None:
+        """Drop a connection opened before this time: the server may have moved."""
+        if self._link is not None and self._connected_at < at:
+            self._link.drop(ConnectionError("the server may have moved"))
+
+    def server_moved(self, to: Node | None) -> None:
+        """Connect to this server at once, unless connected to it; to none if it is None."""
+        if self._link is not None:
+            self._link.server_moved(to)
+
+    # For sleepers.
+
+    def add(self, sleeper: "Sleeper") -> None:
+        """Add a sleeper; the first one starts the connection."""
+        self._sleepers[sleeper] = None
+        if self.waits_since is None:
+            self.waits_since = time.monotonic()
+        if self._link is None and not self._is_closed:
+            self._link = Link(self._pool, self, timeout=self._timeout, purpose="bells")
+            self._link.start()
+        elif not self._covered:
+            self._block()
+        elif not self._is_ending and not self._covered.issuperset(sleeper.keys):
+            self._is_ending = True
+            self._ring(self._key)
+
+    def remove(self, sleeper: "Sleeper") -> None:
+        """Remove a sleeper that has woken."""
+        self._sleepers.pop(sleeper, None)
+
+    def pass_on(self, key: str) -> None:
+        """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
+        sleeper = next((one for one in self._sleepers if key in one.keys), None)
+        if sleeper is not None:
+            self.remove(sleeper)
+            sleeper.wake(key)
+        else:
+            self._ring(key)
+
+    # Called by the link.
+
+    def connected(self, wire: Wire) -> None:
+        self._wire = wire
+        self._connected_at = self._loop.time()
+        self._unanswered.clear()
+        wire.write(pack("PING"))  # a BLPOP reply may take long, and a wire that answers nothing counts as a failure
+        self._unanswered.append(False)
+        if self._sleepers:
+            self._block()
+
+    def received(self, reply: Reply) -> None:
+        if not self._unanswered.popleft():
+            if isinstance(reply, ErrorReply) and reply.code == "WRONGPASS" and self._link is not None:
+                self._link.login_refused(reply)
+            return
+        if isinstance(reply, ErrorReply):  # the link reconnects after a pause, which grows while connections are brief
+            _log.warning("bells: the server refused to wait: %s", reply)
+            if self._link is not None:
+                self._link.drop(reply)
+            return
+        self._end_block()
+        key = reply[0].decode() if reply else self._key
+        if key != self._key:
+            self.pass_on(key)
+        if self._sleepers:
+            self._block()
+        self.waits_since = time.monotonic() if self._covered else None
+
+    def disconnected(self, error: Exception) -> None:
+        del error  # the link logs it
+        self._lose()
+
+    def writable(self) -> None:
+        """Nothing to do: no writes are pending here."""
+
+    def log_in(self, command: bytes) -> None:
+        if self._wire is not None:
+            self._wire.write(command)  # after the BLPOP under way, which takes a few seconds at most
+            self._unanswered.append(False)
+
+    # Private.
+
+    def _block(self) -> None:
+        if self._wire is None:
+            return
+        keys = dict.fromkeys(key for sleeper in self._sleepers for key in sleeper.keys)
+        self._covered = frozenset(keys)
+        self._wire.write(pack("BLPOP", *keys, self._key, _BLOCK))
+        self._unanswered.append(True)
+        self._patience = self._loop.call_later(_BLOCK + self._timeout, self._give_up)
+
+    def _end_block(self) -> None:
+        self._covered = frozenset()
+        self._is_ending = False
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        if self._link is not None:
+            self._link.drop(ConnectionError(f"no reply for {self._timeout:g} s"))
+
+    def _lose(self) -> None:
+        self._wire = None
+        self._end_block()
+        sleepers, self._sleepers = self._sleepers, {}  # a token may have been lost: every sleeper re-checks
+        for sleeper in sleepers:
+            sleeper.interrupt()
+
+    def _ring(self, key: str) -> None:
+        with suppress(NotConnected):  # closing; others re-check on their own timers
+            self._channel.submit(Call(RING(bell=key), must_run=True))
+
+
+class _Sleepers(Protocol):
+    """Where sleepers sleep."""
+
+    def add(self, sleeper: "Sleeper") -> None:
+        """Wake it, from now on, when one of its bells rings."""
+
+    def remove(self, sleeper: "Sleeper") -> None:
+        """End `add`."""
+
+    def pass_on(self, key: str) -> None:
+        """Wake another for this bell."""
+
+
+class Sleeper:
+    """One consumer's sleep.
+
+    Args:
+        bells: Where it sleeps.
+        keys: The bells that wake it.
+    """
+
+    def __init__(self, bells: _Sleepers, keys: tuple[str, ...]) -> None:
+        self.keys = keys
+        self._bells = bells
+        self._is_due = False  # interrupted while awake
+        self._woken: asyncio.Future[str] | None = None
+
+    async def rung(self, seconds: float) -> str:
+        """Sleep until a bell rings, at most this long; may return early. Cancelling it loses no token.
+
+        Only one call at a time.
+
+        Returns:
+            The bell that rang, or an empty string. No other sleeper receives this ring: a caller that does not check
+            now must pass it on.
+        """
+        if self._is_due:
+            self._is_due = False
+            return ""
+        woken = self._woken = asyncio.get_running_loop().create_future()
+        self._bells.add(self)
+        try:
+            await asyncio.wait([woken], timeout=seconds)
+        except asyncio.CancelledError:
+            if woken.done() and woken.result():
+                self._bells.pass_on(woken.result())
+            raise
+        finally:
+            self._bells.remove(self)
+            self._woken = None
+        return woken.result() if woken.done() else ""
+
+    def wake(self, key: str) -> None:
+        """Wake up: this bell rang, and no other sleeper receives that ring."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(key)
+
+    def interrupt(self) -> None:
+        """Make the current sleep return now, or the next one if none is under way."""
+        if self._woken is None:
+            self._is_due = True
+        else:
+            self._bells.remove(self)  # now: a bell that rings before it has returned is for another
+            self.wake("")

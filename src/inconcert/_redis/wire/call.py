@@ -1,0 +1,103 @@
+"""One command on its way to the server."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from inconcert._redis.protocol.operations import Operation
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.background import attempt
+from inconcert.errors import InconcertError, Unavailable
+
+__all__ = ["Call", "Callers"]
+
+Callers: TypeAlias = Iterable[asyncio.Future[Any]]
+
+
+class Call(asyncio.Future[Reply]):
+    """One command on its way, and the future of its reply.
+
+    The caller that awaits it may be cancelled at any time.  A subclass may override `answered` to process the reply
+    even then.
+
+    Attributes:
+        command: What is called.
+        must_run: Whether the command is sent even if its caller was cancelled: true for cleanup.
+        overtakes: Whether it may pass calls that are held back, whatever their keys: true for renewals.
+        is_redirected: Whether it goes to a node that is still importing its slot, which must be told so before.
+        sends: How often it was written; more than once means that an earlier reply was lost.
+    """
+
+    __slots__ = ("command", "give_up_at", "is_redirected", "must_run", "packed", "sends", "sent_at")
+
+    overtakes = False
+
+    def __init__(self, command: Command, *, must_run: bool = False) -> None:
+        super().__init__()
+        self.command = command
+        self.packed = command.pack()
+        self.must_run = must_run
+        self.is_redirected = False
+        self.sends = 0
+        self.sent_at = self.give_up_at = 0.0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its caller still waits; what must run is sent in any case."""
+        return not self.done()
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether it failed because the server did not run it."""
+        return self.done() and not self.cancelled() and isinstance(self.exception(), Unavailable)
+
+    @property
+    def key(self) -> str:
+        """The first of its keys."""
+        return self.command.keys[0]
+
+    @property
+    def tags(self) -> set[str]:
+        """The hash tags of its keys."""
+        return {key.partition("}")[0] for key in self.command.keys}
+
+    @property
+    def operation(self) -> Operation:
+        """What is called, in the caller's words, for errors."""
+        return self.command.operation
+
+    def answered(self, reply: Reply) -> None:
+        """Take the reply."""
+        if not self.done():
+            self.set_result(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        """Take the error that replaces a reply; called by `fail`."""
+        for caller in self.callers():
+            if not caller.done():
+                caller.set_exception(error)
+                caller.exception()  # so that asyncio does not warn when nobody awaits it
+
+    def callers(self) -> Callers:
+        """The futures that get the error that replaces a reply."""
+        return (self,)
+
+    def fail(self, error: InconcertError) -> None:
+        """End with an error, which reaches the callers even if `failed` of a subclass raises another."""
+        what = self.operation
+        if not attempt(f"ending a call ({what.kind}: {what.verb})", self.failed, error):
+            Call.failed(self, error)
+
+    def give_up(self, when: str) -> None:
+        """Fail, because no answer has come."""
+        self.fail(self.operation.unanswered(when, is_sent=self.sends > 0))
+
+    def with_one_key(self) -> "Call | None":
+        """A command on one key to send in its place while its slot moves key by key; None to wait."""
+        return None
+
+    def carry_source(self) -> None:
+        """From now on send the script's source too: the server may not have it."""
+        if self.command.script.source:  # otherwise it is a plain command
+            self.packed = self.command.pack_with_source()
