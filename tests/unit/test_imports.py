@@ -3,8 +3,12 @@
 import subprocess
 import sys
 from functools import cache
+from typing import Any
 
 import pytest
+import typer
+
+from inconcert.cli.commands import app
 
 _LOADED = """
 import sys
@@ -12,6 +16,7 @@ import sys
 print(*sorted(sys.modules))
 """
 _SHARED = {"_claims", "_cluster", "_core", "_lua", "_redis", "_rules", "_version", "errors"}
+INVOKE = "from inconcert.cli.commands import app; from typer.testing import CliRunner; CliRunner().invoke(app, ['{}'])"
 _NEVER = {
     "concurrent.futures.process",
     "fakeredis",
@@ -104,7 +109,25 @@ def test_coordinator_loads_no_task_and_no_report() -> None:
 
 def test_command_loads_no_other_command() -> None:
     """The command line starts with the one that is asked for."""
-    run = "from inconcert.cli.commands import app; from typer.testing import CliRunner; CliRunner().invoke(app, ['ls'])"
+    run = INVOKE.format("ls")
     commands = {name.removeprefix("inconcert.cli.") for name in loaded(run) if name.startswith("inconcert.cli.")}
     assert "ls" in commands
     assert not commands & {"bench", "dashboard", "demo", "doctor", "top", "worker"}
+
+
+def test_help_loads_no_command() -> None:
+    """It shows a line of each, which is kept beside their names."""
+    run = INVOKE.format("--help")
+    assert {name for name in loaded(run) if name.startswith("inconcert.cli.")} == {
+        "inconcert.cli.commands",
+        "inconcert.cli.output",
+    }
+
+
+def test_help_says_of_each_command_what_that_says_itself() -> None:
+    """The first paragraph of its own help."""
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("inconcert", ["ls"])
+    said = {name: group.get_command(context, name).help for name in group.list_commands(context)}
+    commands = {name: group.resolve_command(context, [name])[1] for name in said}
+    assert said == {name: " ".join(command.help.partition("\n\n")[0].split()) for name, command in commands.items()}
