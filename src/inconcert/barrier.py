@@ -62,7 +62,8 @@ class Barrier:
     If a participant leaves, by timeout or cancellation, the others wait until it, or another, arrives.  If one dies,
     its lease lapses, which breaks the round: the other waiters get `BarrierBroken`, and the next arrival begins a new
     round.  `abort()` breaks the barrier itself: waiters get `BarrierBroken`, and so does each party that arrives later,
-    until `reset()` is called.
+    until `reset()` is called.  `async with` and `wait()` return the order of arrival, 0 to `parties - 1`, and raise
+    `TimeoutError` if the others do not arrive in time.
 
     Use it for steps that all workers must begin together.  If not all need to wait, use `Coordinator.latch`.
 
@@ -77,7 +78,8 @@ class Barrier:
     Args:
         name: Which barrier. The same name in the same namespace is the same barrier, on any machine.
         parties: How many must arrive, 1 to 10,000.
-        ttl: Life of a participant's lease between renewals, in seconds.
+        ttl: Life of a participant's lease between renewals, in seconds; by default 10. After that long a dead one
+            breaks the round.
         timeout: Longest wait of `async with` and `wait()`, in seconds; None waits forever.
 
     Raises:

@@ -2,12 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
 from inconcert._core.made_once import MadeOnce
+from inconcert._core.makes import Makes
 from inconcert._core.safeguards import Conditions
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
@@ -17,12 +18,7 @@ from inconcert._redis.find.sources import ClientSource, Source, embedded_source,
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._rules import durations
 from inconcert._rules.defaults import (
-    BARRIER_TTL,
-    ELECTION_TTL,
-    EVENT_TTL,
     ITEM_ATTEMPTS,
-    LATCH_TTL,
-    LOCK_TTL,
     MAILBOX_TTL,
     MAX_CRASHES,
     MAX_MESSAGES,
@@ -34,13 +30,11 @@ from inconcert._rules.names import check_namespace
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
 from inconcert.errors import NotConnected
-from inconcert.index.words import tokenize
-from inconcert.lock import Lock
 from inconcert.reports.detector import Detector
 from inconcert.reports.reporter import Redact, Reporter
 from inconcert.tasks.task_coordinator import TaskCoordinator
 
-if TYPE_CHECKING:  # a primitive is imported by its factory; but for locks, most are made once
+if TYPE_CHECKING:  # a primitive is imported by its factory when it is called first
     from inconcert._claims.consumer import Guarantee
     from inconcert.barrier import Barrier
     from inconcert.chat.chats import Chats
@@ -48,6 +42,7 @@ if TYPE_CHECKING:  # a primitive is imported by its factory; but for locks, most
     from inconcert.event import Event
     from inconcert.index.index import Index
     from inconcert.latch import Latch
+    from inconcert.lock import Lock
     from inconcert.locks import Locks
     from inconcert.mailboxes.mailbox import Mailbox
     from inconcert.members.members import Members
@@ -571,193 +566,16 @@ class Coordinator(TaskCoordinator):
     def _current_source(self) -> Source:
         return self._source if self._stand_in is None else self._stand_in.source
 
-    def lock(
-        self,
-        name: str,
-        *,
-        ttl: Seconds = LOCK_TTL,
-        timeout: Seconds | None = None,
-        metrics_name: str | None = None,
-        label: str | None = None,
-    ) -> Lock:
-        """A lock: one holder at a time among all processes, first come first served, fenced. See `Lock`.
-
-        `async with` waits in line without polling, renews the lease while its body runs, and releases it. It raises
-        `AcquireTimeout` if the lock was not free in time, and cancels the body and raises `LeaseLost` if the lease is
-        lost. Making it does no I/O.
-
-        Args:
-            name: Which lock. The same name in the same namespace is the same lock, on any machine.
-            ttl: Life of a lease between renewals, in seconds; by default 30. That long a dead holder blocks the
-                others; how long the body takes does not matter.
-            timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
-            metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
-            label: What `inspect` shows of its acquisitions, such as the number of an order; None for nothing.
-
-        Raises:
-            ValueError: `ttl` is not above 0, or `timeout` is below 0.
-            InvalidName: `name` is empty or longer than 512 bytes.
-
-        Cost: 1 round trip to acquire a free lock, 1 to release it, 0 while waiting.
-        """
-        return Lock(self._ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
-
-    def locks(
-        self,
-        *names: str,
-        ttl: Seconds = LOCK_TTL,
-        timeout: Seconds | None = None,
-        metrics_name: str | None = None,
-        label: str | None = None,
-    ) -> "Locks":
-        """Several locks as one: all of them or none, without deadlock. See `Locks`.
-
-        They are the same locks that `lock` makes one by one. `async with` raises `AcquireTimeout` if they were not free
-        in time, and cancels the body and raises `LeaseLost` if one of the leases is lost.
-
-        Args:
-            names: Which locks, 1 to 100; the order does not matter.
-            ttl: Life of each lease between renewals, in seconds; by default 30.
-            timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits forever, 0
-                tries once.
-            metrics_name: Their name in metrics, written in the code, because each makes time series; None for none.
-            label: What `inspect` shows of its acquisitions, such as the number of an order; None for nothing.
-
-        Raises:
-            ValueError: There is no name, a name twice, or more than 100; `ttl` is not above 0, or `timeout` is
-                below 0.
-            InvalidName: A name is empty or longer than 512 bytes.
-        """
-        from inconcert.locks import Locks
-
-        return Locks(self._ref, *names, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
-
-    def semaphore(
-        self,
-        name: str,
-        *,
-        limit: int,
-        permits: int = 1,
-        ttl: Seconds = LOCK_TTL,
-        timeout: Seconds | None = None,
-        metrics_name: str | None = None,
-        label: str | None = None,
-    ) -> "Semaphore":
-        """A semaphore: up to `limit` holders at a time among all processes, first come first served. See `Semaphore`.
-
-        `async with` waits in line without polling, and renews its lease while the body runs. It raises `AcquireTimeout`
-        if no permit was free in time, and cancels the body and raises `LeaseLost` if the lease is lost. For how many
-        begin per second use `rate_limiter`.
-
-        Args:
-            name: Which semaphore. The same name in the same namespace is the same semaphore, on any machine.
-            limit: How many permits there are, 1 to 100,000.
-            permits: How many an acquisition takes, all of them or none, 1 to `limit` and at most 1,000; by default 1.
-            ttl: Life of a lease between renewals, in seconds; by default 30. After that long the permits of a dead
-                holder are free.
-            timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
-            metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
-            label: What `inspect` shows of its acquisitions, such as the number of an order; None for nothing.
-
-        Raises:
-            ValueError: `limit` or `permits` is out of range, `ttl` is not above 0, or `timeout` is below 0.
-            InvalidName: `name` is empty or longer than 512 bytes.
-
-        Cost: 1 round trip to acquire a free permit, 1 to release it, 0 while waiting.
-        """
-        from inconcert.semaphore import Semaphore
-
-        return Semaphore(
-            self._ref,
-            name,
-            limit=limit,
-            permits=permits,
-            ttl=ttl,
-            timeout=timeout,
-            metrics_name=metrics_name,
-            label=label,
-        )
-
-    def rate_limiter(self, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> "RateLimiter":
-        """A rate limiter: `limit` permits per `period` seconds, for all processes together. See `RateLimiter`.
-
-        `await limiter.try_acquire()` answers at once, and says when to come back. `await limiter.acquire(timeout=...)`
-        waits in line without polling, and raises `AcquireTimeout` if its turn cannot come in time.
-
-        Args:
-            name: Which limiter. The same name in the same namespace is the same limiter, on any machine.
-            limit: How many permits come back per period: 1 or more, and at most 100,000 per second.
-            period: In which time, in seconds.
-            burst: How many may be used at once when all are back; None for `limit`.
-
-        Raises:
-            ValueError: `limit`, `period` or `burst` is out of range.
-            InvalidName: `name` is empty or longer than 512 bytes.
-        """
-        from inconcert.rate_limiter import RateLimiter
-
-        return RateLimiter(self._ref, name, limit, period, burst=burst)
-
-    def rwlock(
-        self,
-        name: str,
-        *,
-        ttl: Seconds = LOCK_TTL,
-        timeout: Seconds | None = None,
-        metrics_name: str | None = None,
-        label: str | None = None,
-    ) -> "RWLock":
-        """A lock that readers share and a writer holds alone, first come first served. See `RWLock`.
-
-        `async with rwlock.read():` and `async with rwlock.write() as lease:` wait in one line, so neither side starves.
-        They raise `AcquireTimeout` if it was not free in time, and cancel the body and raise `LeaseLost` if the lease
-        is lost.
-
-        Args:
-            name: Which lock. The same name in the same namespace is the same lock, on any machine.
-            ttl: Life of a lease between renewals, in seconds; by default 30. That long a dead holder blocks the
-                others.
-            timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
-            metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
-            label: What `inspect` shows of its acquisitions, such as the number of an order; None for nothing.
-
-        Raises:
-            ValueError: `ttl` is not above 0, or `timeout` is below 0.
-            InvalidName: `name` is empty or longer than 512 bytes.
-        """
-        from inconcert.rwlock import RWLock
-
-        return RWLock(self._ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
-
-    def election(
-        self,
-        name: str,
-        *,
-        ttl: Seconds = ELECTION_TTL,
-        timeout: Seconds | None = None,
-        candidate: str | None = None,
-    ) -> "Election":
-        """An election: one leader at a time, which leads until it resigns, ends or dies. See `Election`.
-
-        `async for term in election.terms():` with `async with term:` inside leads again and again: the body is
-        cancelled when its term is lost, and the loop waits for the next. Candidates lead in the order in which they
-        came.
-
-        Args:
-            name: Which election. The same name in the same namespace is the same election, on any machine.
-            ttl: Life of a lease between renewals, in seconds; by default 10. It is the longest time without a
-                leader after one has died.
-            timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
-            candidate: The leader's name as others see it, 1 to 512 bytes; by default the host name and the process
-                id.
-
-        Raises:
-            ValueError: `ttl` is not above 0, or `timeout` is below 0.
-            InvalidName: `name` or `candidate` is empty or longer than 512 bytes.
-        """
-        from inconcert.elections.election import Election
-
-        return Election(self._ref, name, ttl=ttl, timeout=timeout, candidate=candidate)
+    lock = Makes("inconcert.lock:Lock", lambda: Lock)
+    locks = Makes("inconcert.locks:Locks", lambda: Locks)
+    semaphore = Makes("inconcert.semaphore:Semaphore", lambda: Semaphore)
+    rate_limiter = Makes("inconcert.rate_limiter:RateLimiter", lambda: RateLimiter)
+    rwlock = Makes("inconcert.rwlock:RWLock", lambda: RWLock)
+    election = Makes("inconcert.elections.election:Election", lambda: Election)
+    event = Makes("inconcert.event:Event", lambda: Event)
+    latch = Makes("inconcert.latch:Latch", lambda: Latch)
+    barrier = Makes("inconcert.barrier:Barrier", lambda: Barrier)
+    index = Makes("inconcert.index.index:Index", lambda: Index)
 
     def members(self, name: str, *, value: JSON = None, ttl: Seconds = MEMBER_TTL) -> "Members":
         """A group: who takes part, with what, and which keys are whose, among all processes. See `Members`.
@@ -813,67 +631,6 @@ class Coordinator(TaskCoordinator):
             return function
 
         return register
-
-    def event(self, name: str, *, ttl: Seconds = EVENT_TTL) -> "Event":
-        """An event: releases every waiter while it is set, as `asyncio.Event` does, across processes. See `Event`.
-
-        `await event.wait(timeout=...)` returns once it is set, and raises `TimeoutError` when the time is up. The
-        server keeps the flag, so it outlives the process that set it.
-
-        Args:
-            name: Which event. The same name in the same namespace is the same event, on any machine.
-            ttl: How long it stays set unless it is set again, in seconds; by default 86,400, a day.
-
-        Raises:
-            ValueError: `ttl` is not above 0.
-            InvalidName: `name` is empty or longer than 512 bytes.
-        """
-        from inconcert.event import Event
-
-        return Event(self._ref, name, ttl=ttl)
-
-    def latch(self, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> "Latch":
-        """A latch: opens once `count` things are done, in whichever processes, and stays open. See `Latch`.
-
-        `await latch.count_down()` counts one; `await latch.wait(timeout=...)` waits for all, and raises `TimeoutError`
-        when the time is up. A process that dies before it counts leaves the latch closed, so give a timeout.
-
-        Args:
-            name: Which latch. The same name in the same namespace is the same latch, on any machine. It is used
-                once; take another name the next time.
-            count: How many must be counted, 0 to 1,000,000,000; with 0 it is open from the start.
-            ttl: How long the server remembers it after the last count, in seconds; by default 86,400, a day.
-
-        Raises:
-            ValueError: `count` is out of range, or `ttl` is not above 0.
-            InvalidName: `name` is empty or longer than 512 bytes.
-        """
-        from inconcert.latch import Latch
-
-        return Latch(self._ref, name, count, ttl=ttl)
-
-    def barrier(
-        self, name: str, parties: int, *, ttl: Seconds = BARRIER_TTL, timeout: Seconds | None = None
-    ) -> "Barrier":
-        """A barrier: releases its parties when all have arrived, round after round. See `Barrier`.
-
-        `async with` and `wait()` return the order of arrival, 0 to `parties - 1`. They raise `BarrierBroken` if a party
-        dies or the barrier is aborted, and `TimeoutError` if the others do not arrive in time.
-
-        Args:
-            name: Which barrier. The same name in the same namespace is the same barrier, on any machine.
-            parties: How many must arrive, 1 to 10,000.
-            ttl: Life of a participant's lease between renewals, in seconds; by default 10. After that long a dead
-                one breaks the round.
-            timeout: Longest wait of `async with` and `wait()`, in seconds; None waits forever.
-
-        Raises:
-            ValueError: `parties` is out of range, `ttl` is not above 0, or `timeout` is below 0.
-            InvalidName: `name` is empty or longer than 512 bytes.
-        """
-        from inconcert.barrier import Barrier
-
-        return Barrier(self._ref, name, parties, ttl=ttl, timeout=timeout)
 
     @overload
     def signal(self, name: str) -> "Signal[JSON]": ...
@@ -1080,28 +837,6 @@ class Coordinator(TaskCoordinator):
         raise `ChatNotFound` and `NotAMember`.
         """
         return self._chats
-
-    def index(
-        self, name: str, *, tokenizer: Callable[[str], list[str]] = tokenize, stop_words: Collection[str] = ()
-    ) -> "Index":
-        """An index: finds documents by their words, ranked by relevance and by scores of their own. See `Index`.
-
-        `await index.add(id, text, scores={...})`, then `await index.search('redis lock* -java')`. It keeps words and
-        scores, not the documents: store those elsewhere, under the same id.
-
-        Args:
-            name: Which index. The same name in the same namespace is the same index, on any machine.
-            tokenizer: Text -> its words, without spaces in them. Every process that uses an index must use the same
-                one.
-            stop_words: Words that are neither indexed nor searched for, as the tokenizer returns them.
-
-        Raises:
-            ValueError: `stop_words` is a string.
-            InvalidName: `name` is empty or longer than 512 bytes.
-        """
-        from inconcert.index.index import Index
-
-        return Index(self._ref, name, tokenizer=tokenizer, stop_words=stop_words)
 
 
 def session_ref_of(concert: Coordinator) -> SessionRef:

@@ -38,7 +38,7 @@ class Event:
     """A flag that releases every waiter while it is set, including those that start waiting later.
 
     It works as `asyncio.Event` does.  Waiting sends nothing: one message to each process wakes its waiters.  The server
-    keeps the flag for `ttl`, so it outlives the process that set it.
+    keeps the flag for `ttl`, so it outlives the process that set it.  `wait` raises `TimeoutError` when its time is up.
 
     Use it for a state that others depend on, such as "the import is ready".  To notify only those waiting at that
     moment, use a signal; to wait until several parts are done, `Coordinator.latch`.
@@ -51,7 +51,7 @@ class Event:
 
     Args:
         name: Which event. The same name in the same namespace is the same event, on any machine.
-        ttl: How long it stays set unless it is set again, in seconds.
+        ttl: How long it stays set unless it is set again, in seconds; by default 86,400, a day.
 
     Raises:
         ValueError: `ttl` is not above 0.

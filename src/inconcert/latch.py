@@ -34,7 +34,7 @@ class Latch:
 
     It counts in one direction only and is used once: use another name the next time.  The server keeps how many were
     counted, and each caller compares that with its own `count`.  A process that dies before counting down leaves the
-    latch closed, so pass a timeout to `wait`.
+    latch closed, so pass a timeout to `wait`, which raises `TimeoutError` when the time is up.
 
     Use it to wait until a known number of jobs are done.  To wait for one thing, use `Coordinator.event`; for parties
     that wait for each other, `Coordinator.barrier`.
@@ -50,7 +50,7 @@ class Latch:
     Args:
         name: Which latch. The same name in the same namespace is the same latch, on any machine.
         count: How many must be counted, 0 to 1,000,000,000; with 0 it is open from the start.
-        ttl: How long the server remembers it after the last count, in seconds.
+        ttl: How long the server remembers it after the last count, in seconds; by default 86,400, a day.
 
     Raises:
         ValueError: `count` is out of range, or `ttl` is not above 0.

@@ -17,9 +17,11 @@ class Lock(Permits[Lease]):
     """Mutual exclusion with a lease: a dead holder blocks others only until its lease lapses.
 
     Waiters are served in the order in which the server saw them, across all processes, and send nothing while they
-    wait.  The lease is renewed in the background; if it is lost, the body of `async with` is cancelled and `LeaseLost`
-    is raised.  A lease does not protect against a paused process: pass `Lease.fencing_token` on to the resource that
-    the lock protects.
+    wait.  `async with` raises `AcquireTimeout` if the lock was not free in time.  The lease is renewed in the
+    background, however long the body takes; if it is lost, the body is cancelled and `LeaseLost` is raised.
+
+    A lease does not protect against a paused process: pass `Lease.fencing_token` on to the resource that the lock
+    protects.
 
     Use it where work must not be done twice at the same time.  For up to N at a time use `Coordinator.semaphore`.
     The lock is not reentrant: a task that holds it and acquires it again waits for itself.
@@ -33,7 +35,7 @@ class Lock(Permits[Lease]):
 
     Args:
         name: Which lock. The same name in the same namespace is the same lock, on any machine.
-        ttl: Life of a lease between renewals, in seconds.
+        ttl: Life of a lease between renewals, in seconds; by default 30. That long a dead holder blocks the others.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
         metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
         label: What `Coordinator.inspect` shows of its acquisitions, such as the number of an order; None for nothing.

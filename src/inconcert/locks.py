@@ -43,6 +43,9 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
     Use it where one step touches several things, such as a transfer between two accounts.  A task that already holds
     one of the locks waits for itself, and a task that nests single locks in another order may deadlock with others.
 
+    `async with` raises `AcquireTimeout` if they were not free in time, and cancels the body and raises `LeaseLost` if
+    one of the leases is lost.
+
     Made by `Coordinator.locks`:
 
     ```python
@@ -52,7 +55,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
 
     Args:
         names: Which locks, 1 to 100; the order does not matter.
-        ttl: Life of each lease between renewals, in seconds.
+        ttl: Life of each lease between renewals, in seconds; by default 30.
         timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits forever, 0 tries
             once.
         metrics_name: Their name in metrics, written in the code, because each makes time series; None for none.

@@ -94,6 +94,12 @@ class Timetable:
         return left
 
 
+class PeriodicElection(Election):
+    """Decides which process runs a periodic function."""
+
+    _kind = "periodic"
+
+
 class _Entry:
     """One periodic function."""
 
@@ -108,7 +114,7 @@ class _Entry:
         self._ref = ref
         self._function = function
         self._period_ms = milliseconds(durations.period(period))
-        self._election = Election(ref, self.name, kind="periodic")
+        self._election = PeriodicElection(ref, self.name)
         self._keys = ref.keys.of(_Keys, "periodic", self.name)
 
     def start(self) -> asyncio.Task[None]:

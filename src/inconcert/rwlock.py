@@ -28,6 +28,9 @@ class RWLock:
     Readers and writers wait in one line and are served in the order in which the server saw them: readers next to each
     other in line enter together, and a waiting writer keeps later readers out, so neither side starves.
 
+    `async with` raises `AcquireTimeout` if it was not free in time, and cancels the body and raises `LeaseLost` if the
+    lease is lost.
+
     Use it for things that are read far more often than written, and for long: entering and leaving cost a round trip
     each, as with a plain lock, so short steps gain little.
 
@@ -46,7 +49,7 @@ class RWLock:
 
     Args:
         name: Which lock. The same name in the same namespace is the same lock, on any machine.
-        ttl: Life of a lease between renewals, in seconds.
+        ttl: Life of a lease between renewals, in seconds; by default 30. That long a dead holder blocks the others.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
         metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
         label: What `Coordinator.inspect` shows of its acquisitions, such as the number of an order; None for nothing.

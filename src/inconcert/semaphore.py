@@ -24,6 +24,9 @@ class Semaphore(Permits[Lease]):
     An acquisition may take several permits: all of them or none, in its turn.  Nobody behind it gets a permit before,
     so that one that wants many is not starved by those that want one.
 
+    `async with` raises `AcquireTimeout` if no permit was free in time, renews the lease while its body runs, and
+    cancels the body and raises `LeaseLost` if the lease is lost.
+
     Use it to bound how many do something at once, such as calls to a payment provider.  To bound how many begin per
     second, use `Coordinator.rate_limiter`.
 
@@ -37,8 +40,9 @@ class Semaphore(Permits[Lease]):
     Args:
         name: Which semaphore. The same name in the same namespace is the same semaphore, on any machine.
         limit: How many permits there are, 1 to 100,000.
-        permits: How many an acquisition takes, 1 to `limit` and at most 1,000.
-        ttl: Life of a lease between renewals, in seconds.
+        permits: How many an acquisition takes, all of them or none, 1 to `limit` and at most 1,000; by default 1.
+        ttl: Life of a lease between renewals, in seconds; by default 30. After that long the permits of a dead holder
+            are free.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
         metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
         label: What `Coordinator.inspect` shows of its acquisitions, such as the number of an order; None for nothing.

@@ -13,6 +13,7 @@ import pytest
 from inconcert import Coordinator, Election, ElectionRecord, LeaseLost
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.replies import Reply
+from inconcert.periodic import PeriodicElection
 from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -77,7 +78,7 @@ async def run_every(url: str, namespace: str, period: float) -> None:
         tell("runs", at=time.monotonic())
 
     entry = concert._timetable._entries["tidy"]
-    entry._election = Election(concert._ref, "tidy", ttl=0.4, kind="periodic")
+    entry._election = PeriodicElection(concert._ref, "tidy", ttl=0.4)
     async with concert:
         tell("open")
         await anyio.sleep_forever()

@@ -113,6 +113,12 @@ assert_type(doc.write(), WriteLock)
 assert_type(both, Locks)
 
 
+concert.lock("item:42", tll=30.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+concert.semaphore("payment")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+concert.locks("account:1", 2)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+assert_type(Coordinator.event(concert, "catalogue-ready"), Event)
+
+
 class Shop(Coordinator):
     """What a subclass makes is its own kind."""
 

@@ -3,11 +3,13 @@
 import inspect
 import re
 from collections.abc import Callable
+from typing import get_type_hints
 
 import pytest
 
 import inconcert
-from inconcert import Coordinator
+from inconcert import Coordinator, Latch
+from inconcert._core.makes import Makes
 
 MADE_BY = re.compile(r"^Made by `Coordinator\.(\w+)`", re.MULTILINE)
 ELSEWHERE = {"chat", "consume", "group", "task"}  # a property, and three with docstrings of their own kind
@@ -16,6 +18,21 @@ FACTORIES = sorted(
     - ELSEWHERE
 )
 SECONDS = {"ttl", "timeout", "period", "max_age"}
+
+
+class Base:
+    """Has a factory that nobody has called."""
+
+    _ref = Coordinator()._ref
+    part = Makes("inconcert.latch:Latch", lambda: Latch)
+
+
+class Shop(Base):
+    """Makes it in its own way."""
+
+    def part(self, name: str, count: int = 1) -> Latch:  # type: ignore[override]
+        """One of the shop."""
+        return super().part(f"shop:{name}", count)
 
 
 def sections(text: str) -> dict[str, str]:
@@ -81,6 +98,41 @@ def test_arguments_are_those_of_the_class(name: str) -> None:
     _, text = shown(name)
     of_class = entries(sections(inspect.getdoc(class_of(name)) or "")["Args"])
     assert entries(text["Args"]).keys() == of_class.keys()
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_signature_is_that_of_the_class(name: str) -> None:
+    """Of what the coordinator passes on, nothing is left out; the return type is the class."""
+    factory, _ = shown(name)
+    shown_signature, of_class = inspect.signature(factory), inspect.signature(class_of(name))
+    given = [each for each in of_class.parameters.values() if each.name not in {"ref", "getters", "rosters"}]
+    assert [(each.name, each.kind, each.default) for each in list(shown_signature.parameters.values())[1:]] == [
+        (each.name, each.kind, each.default) for each in given
+    ]
+    assert class_of(name).__name__ in str(shown_signature.return_annotation)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, made in vars(Coordinator).items() if isinstance(made, Makes)))
+def test_factory_made_of_a_class_is_a_method(name: str) -> None:
+    """With a name, the class's docstring, and hints that can be resolved."""
+    factory = getattr(Coordinator, name)
+    assert factory.__qualname__ == f"Coordinator.{name}"
+    assert inspect.getdoc(factory) == inspect.getdoc(class_of(name))
+    assert get_type_hints(factory)["return"] is class_of(name)
+    assert getattr(Coordinator, name) is factory
+
+
+def test_factory_made_of_a_class_can_be_overridden() -> None:
+    """The subclass calls it by `super()`, also if nobody has called it before."""
+    concert = Shop()
+    assert isinstance(concert.part("a"), Latch)
+    assert repr(concert.part("a")) == "<Latch 'shop:a'>"
+
+
+def test_wrong_argument_of_a_factory_is_refused() -> None:
+    """As the class refuses it."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tll'"):
+        Coordinator().lock("a", tll=3.0)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("name", ["lock", "locks", "semaphore", "rwlock"])

@@ -72,7 +72,8 @@ class Election(Permits[Term]):
 
     Args:
         name: Which election. The same name in the same namespace is the same election, on any machine.
-        ttl: Life of a lease between renewals, in seconds: the longest time without a leader after one has died.
+        ttl: Life of a lease between renewals, in seconds; by default 10. It is the longest time without a leader after
+            one has died.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
         candidate: The leader's name as others see it, 1 to 512 bytes; by default the host name and the process id.
 
@@ -80,6 +81,8 @@ class Election(Permits[Term]):
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
         InvalidName: `name` or `candidate` is empty or longer than 512 bytes.
     """
+
+    _kind = "election"  # in its keys, and in what `inspect` shows
 
     def __init__(
         self,
@@ -89,9 +92,8 @@ class Election(Permits[Term]):
         ttl: Seconds = ELECTION_TTL,
         timeout: Seconds | None = None,
         candidate: str | None = None,
-        kind: str = "election",
     ) -> None:
-        face = partial(_term, candidate)
+        kind, face = self._kind, partial(_term, candidate)
         super().__init__(ref, kind, name, limit=1, ttl=ttl, timeout=timeout, face=face)
         self._record = ref.keys.of(_Keys, kind, name).record
         self._changes = ref.keys.channel(self._record, kind, name)
