@@ -1,6 +1,5 @@
 """The connections of a session to the masters of a cluster."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from inconcert._cluster.bells import ShardedBells
@@ -9,17 +8,16 @@ from inconcert._cluster.inbox import ShardedInbox
 from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._cluster.router import Router
 from inconcert._cluster.slot_map import Node
-from inconcert._core.safeguards import Conditions, Safeguards
+from inconcert._core.safeguards import Safeguards
 from inconcert._redis.blocking.blocking_channel import BlockingServer
 from inconcert._redis.driver.clients import ClusterClient
 from inconcert._redis.find.node_pools import NodePools
-from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.wire.greeting import Greeting
 from inconcert._redis.wire.inbox import Inbox, Messages
 from inconcert._redis.wire.transport import Commands
 
 if TYPE_CHECKING:  # which imports this module
-    from inconcert._core.wiring import Sleeps
+    from inconcert._core.wiring import Needs, Sleeps
 
 __all__ = ["ClusterWiring"]
 
@@ -30,20 +28,11 @@ class ClusterWiring:
     With `replicas=` the last two are one, because there is one for `WAIT`: a process has three to a master at most.
     """
 
-    def __init__(
-        self,
-        client: ClusterClient,
-        keys: Keyspace,
-        session: str,
-        conditions: Conditions,
-        *,
-        timeout: float,
-        lost: Callable[[], None],
-        holds: Callable[[], bool],
-    ) -> None:
+    def __init__(self, client: ClusterClient, needs: "Needs") -> None:
         self._cluster = cluster = Cluster(NodePools(client))
-        self._lost = lost
-        safeguards = Safeguards(conditions, keys, cluster.pool_of, timeout=timeout)
+        self._lost = needs.lost
+        keys, session, timeout = needs.keys, needs.session, needs.timeout
+        safeguards = Safeguards(needs.conditions, keys, cluster.pool_of, timeout=timeout)
         self.safeguards = safeguards if safeguards.is_needed else None
         if safeguards.is_needed:
             cluster.on_change(lambda: safeguards.masters_changed([*map(cluster.pool, cluster.map.masters)]))
@@ -53,11 +42,11 @@ class ClusterWiring:
         inbox = self._inbox = ShardedInbox(wake_ups, lambda key: keys.inboxes(key) + session, timeout=timeout / 2)
         self.inbox: Inbox = inbox
         broadcasts = wake_ups
-        if not conditions.replicas:
+        if not needs.conditions.replicas:
             broadcasts = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
         self.broadcasts: Messages = broadcasts
         self.bells: Sleeps = ShardedBells(router, inbox, session)
-        cluster.look_while(lambda: holds() or inbox.has_waiters)
+        cluster.look_while(lambda: needs.holds() or inbox.has_waiters)
         cluster.look_while(lambda: broadcasts.has_listeners)
 
     async def open(self) -> None:

@@ -271,7 +271,7 @@ class RenewCall(Call):
 def _renew(session: Session) -> None:
     """Renew what became due in a turn of the loop, at most 200 leases, by one script; on a cluster each by itself."""
     due, session.due = session.due, []
-    leases = [lease for lease in due if isinstance(lease, PermitState) and not lease.is_over]
+    leases = [lease for lease in due if not lease.is_over]
     if len(leases) == 1 or session.is_sharded:
         for lease in leases:
             session.channel.submit(lease.renewal())

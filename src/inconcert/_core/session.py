@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from inconcert._core.caller import Noted
 from inconcert._core.layout import Layout
@@ -12,7 +13,7 @@ from inconcert._core.observer import Observers
 from inconcert._core.origin import Origin
 from inconcert._core.renewal import Renewal
 from inconcert._core.safeguards import Conditions
-from inconcert._core.wiring import wiring_of
+from inconcert._core.wiring import Needs, wiring_of
 from inconcert._redis.driver.clients import Client
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.replies import Reply
@@ -21,6 +22,9 @@ from inconcert._redis.wire.call import Call
 from inconcert._redis.wire.turns import each_in_turns
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected
+
+if TYPE_CHECKING:  # which imports this module
+    from inconcert._core.permit_state import PermitState
 
 __all__ = ["Listening", "Session", "SessionRef", "on_unclaimed"]
 
@@ -91,17 +95,10 @@ class Session(Origin):
         self.server = server
         self.timeout = timeout
         self.renewal = Renewal()
-        self.due: list[object] = []
+        self.due: list[PermitState] = []
         self.is_sharded = keys.is_sharded
-        self._wiring = wiring_of(
-            client,
-            keys,
-            self.id,
-            conditions,
-            timeout=timeout,
-            lost=self._server_was_lost,
-            holds=lambda: self.renewal.is_needed,
-        )
+        needs = Needs(keys, self.id, conditions, timeout, self._server_was_lost, lambda: self.renewal.is_needed)
+        self._wiring = wiring_of(client, needs)
         self.inbox = self._wiring.inbox
         self.inbox.on_stray = self._leave
         self.broadcasts = self._wiring.broadcasts

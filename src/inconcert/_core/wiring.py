@@ -1,7 +1,7 @@
 """The connections of a session: to one server, or to the masters of a cluster."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from inconcert._core.safeguards import Conditions, Safeguards
 from inconcert._redis.blocking.blocking_channel import BlockingServer
@@ -20,7 +20,7 @@ from inconcert._redis.wire.transport import Commands
 from inconcert._redis.wire.wire import Pool
 from inconcert._rules.urls import Node
 
-__all__ = ["Sleeps", "Wiring", "wiring_of"]
+__all__ = ["Needs", "Sleeps", "Wiring", "wiring_of"]
 
 
 class Sleeps(Protocol):
@@ -75,20 +75,10 @@ class Wiring(Protocol):
         ...
 
 
-def wiring_of(
-    client: Client,
-    keys: Keyspace,
-    session: str,
-    conditions: Conditions,
-    *,
-    timeout: float,
-    lost: Callable[[], None],
-    holds: Callable[[], bool],
-) -> Wiring:
-    """The connections to what a client leads to.
+class Needs(NamedTuple):
+    """The demands of a session on its connections.
 
-    Args:
-        client: The user's client, or one made for a URL.
+    Attributes:
         keys: The keys and channels of the namespace.
         session: The session's id.
         conditions: What is demanded of a grant.
@@ -96,29 +86,32 @@ def wiring_of(
         lost: Called when a connection for commands is back after a loss.
         holds: Says whether the session holds anything.
     """
+
+    keys: Keyspace
+    session: str
+    conditions: Conditions
+    timeout: float
+    lost: Callable[[], None]
+    holds: Callable[[], bool]
+
+
+def wiring_of(client: Client, needs: Needs) -> Wiring:
+    """The connections to the servers of a client, which is the user's own or made for a URL."""
     if isinstance(client, ClusterClient):
         from inconcert._core.cluster_wiring import ClusterWiring  # noqa: PLC0415 - not where there is one server
 
-        return ClusterWiring(client, keys, session, conditions, timeout=timeout, lost=lost, holds=holds)
-    return _ServerWiring(client.connection_pool, keys, session, conditions, timeout=timeout, lost=lost)
+        return ClusterWiring(client, needs)
+    return _ServerWiring(client.connection_pool, needs)
 
 
 class _ServerWiring:
     """Those to one server: one for commands, one for the inbox, one for broadcasts, and one for bells."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        keys: Keyspace,
-        session: str,
-        conditions: Conditions,
-        *,
-        timeout: float,
-        lost: Callable[[], None],
-    ) -> None:
+    def __init__(self, pool: Pool, needs: Needs) -> None:
         self._pool = pool
-        self._lost = lost
-        safeguards = Safeguards(conditions, keys, lambda _: pool, timeout=timeout)
+        self._lost = needs.lost
+        keys, session, timeout = needs.keys, needs.session, needs.timeout
+        safeguards = Safeguards(needs.conditions, keys, lambda _: pool, timeout=timeout)
         self.safeguards = safeguards if safeguards.is_needed else None
         [bell] = keys.parts("session", session, "bell")
         channel = Channel(pool, timeout=timeout, reconnected=self._reconnected, greeting=safeguards.greeting)
