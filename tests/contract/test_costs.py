@@ -41,9 +41,9 @@ class Cost(NamedTuple):
 
 COSTS = {
     "a lock, taken and released": Cost(bytecodes=2208, commands=10, sent=537),
-    "a job, enqueued alone": Cost(bytecodes=1869, commands=15, sent=797),
-    "a job, enqueued with many": Cost(bytecodes=965, commands=1, sent=215),
-    "a job, run with many": Cost(bytecodes=1640, commands=1.1, sent=190),  # how many end in one turn differs a little
+    "a job, enqueued alone": Cost(bytecodes=1518, commands=15, sent=797),
+    "a job, enqueued with many": Cost(bytecodes=614, commands=1, sent=215),
+    "a job, run with many": Cost(bytecodes=1450, commands=1.1, sent=190),  # how many end in one turn differs a little
     "an item, put, taken and acknowledged": Cost(bytecodes=3846, commands=57, sent=2631),
 }
 FUNCTIONS = {  # how many a script makes until it usually returns, and where that is

@@ -2,6 +2,7 @@
 
 import asyncio
 import enum
+import inspect
 import json
 import math
 import uuid
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 
 from inconcert import InvalidPayload
 from inconcert.tasks.arguments import Arguments, decode_result, encode_result
+from inconcert.tasks.envelope import Call, seal
 
 
 class Colour(enum.Enum):
@@ -440,3 +442,59 @@ def test_result_of_another_type_is_refused_where_it_is_read() -> None:
     """A release of the worker may return something else."""
     with pytest.raises(InvalidPayload, match="the result"):
         decode_result("the result", b'"text"', int)
+
+
+PLAIN: dict[type, st.SearchStrategy[Any]] = {
+    int: st.integers() | st.sampled_from([10**4299, -(10**4299), 10**5000]),
+    str: st.text() | st.sampled_from(["\ud800", "x" * 5_000, "x" * 2**20]),
+    float: st.floats(),
+    bool: st.booleans(),
+    type(None): st.none(),
+}
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[list[type], list[object]]:
+    """The types of some parameters, and arguments that may be of others."""
+    kinds = draw(st.lists(st.sampled_from(list(PLAIN)), max_size=3))
+    return kinds, [draw(st.one_of(PLAIN[kind], PLAIN[kind], *PLAIN.values())) for kind in kinds]
+
+
+@given(calls())
+def test_plain_arguments_are_stored_as_all_are(call: tuple[list[type], list[object]]) -> None:
+    """Or they are looked at one by one."""
+    kinds, args = call
+
+    def task(a: Any, b: Any, c: Any) -> None: ...
+
+    task.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in "abc"[: len(kinds)]]
+    )
+    task.__annotations__ = dict(zip("abc", kinds, strict=False))
+    arguments = Arguments("t", task)
+    sealed = arguments.seal(tuple(args), {})
+    try:
+        values, named = arguments.to_json(args, {})
+        expected = seal(Call("t", values, named))
+    except InvalidPayload:
+        assert sealed is None
+        return
+
+    assert sealed is None or sealed + b"}" == expected
+    if list(map(type, args)) == kinds and len(expected) <= 4_096:
+        assert sealed is not None
+    received = msgspec.json.decode(expected)["args"]
+    assert list(arguments.from_json(received, {})[0]) == args
+
+
+def test_plain_arguments_may_be_left_out_that_have_defaults() -> None:
+    """Too few and too many are refused elsewhere."""
+
+    def task(a: int, b: str = "x") -> None: ...
+
+    arguments = Arguments("t", task)
+
+    assert arguments.seal((1,), {}) == b'{"name":"t","args":[1]'
+    assert arguments.seal((1, "y"), {}) == b'{"name":"t","args":[1,"y"]'
+    assert arguments.seal((), {}) is None
+    assert arguments.seal((1, "y", 2), {}) is None

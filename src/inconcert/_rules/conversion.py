@@ -12,7 +12,7 @@ from typing import Any, cast, get_origin
 import msgspec
 
 from inconcert._rules.json_types import json_type, unreadable_class
-from inconcert._rules.payloads import JSON, decode
+from inconcert._rules.payloads import JSON, PLAIN_TYPES, decode
 from inconcert.errors import InvalidPayload, UnreadablePayload
 
 __all__ = ["Converter", "json_form"]
@@ -24,8 +24,6 @@ _REFUSALS = (
     ArithmeticError,
     RecursionError,
 )  # also by a model's own methods
-
-_PLAIN = frozenset({str, int, bool, float, type(None)})  # what these look like in JSON, they are
 
 
 class Converter:
@@ -84,7 +82,7 @@ class Converter:
                 f"{self._what} would arrive as {reprlib.repr(arrives)}, but is {reprlib.repr(value)}; "
                 f"give exactly {self._type_name}, or change that type"
             )
-        return cast("JSON", value if type(value) in _PLAIN else msgspec.json.decode(text))
+        return cast("JSON", value if type(value) in PLAIN_TYPES else msgspec.json.decode(text))
 
     def from_json(self, value: JSON) -> Any:  # noqa: ANN401 - of the type, which only the caller knows
         """A value that was sent, as its type.
@@ -92,7 +90,7 @@ class Converter:
         Raises:
             UnreadablePayload: It does not fit the type.
         """
-        if self._decoder is None or (type(value) is self._type and self._type in _PLAIN):
+        if self._decoder is None or (type(value) is self._type and self._type in PLAIN_TYPES):
             return value
         try:
             text = msgspec.json.encode(value)

@@ -14,7 +14,7 @@ import msgspec
 
 from inconcert._rules.conversion import Converter, json_form
 from inconcert._rules.json_types import json_type
-from inconcert._rules.payloads import JSON, encode
+from inconcert._rules.payloads import JSON, PLAIN_TYPES, encode, encode_plain
 from inconcert.errors import InvalidPayload
 
 __all__ = ["Arguments", "annotations", "decode_result", "encode_result"]
@@ -67,9 +67,18 @@ class Arguments:
                 self._other_positional = converter
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 self._other_named = converter
+        kinds = [hints.get(name, Any) for name in self._signature.parameters]
         needed = [each for each in self._signature.parameters.values() if each.default is inspect.Parameter.empty]
         self._fewest = sum(each.kind in _POSITIONAL for each in needed)
         self._can_be_positional = all(each.kind in _POSITIONAL for each in needed)
+        are_plain = len(self._positional) == len(kinds) and all(
+            isinstance(kind, type) and kind in PLAIN_TYPES for kind in kinds
+        )
+        # The types of arguments that are sent and received as they are, for each number of them that fits.
+        numbers = range(self._fewest, len(kinds) + 1) if are_plain else ()
+        self._plain = {tuple(kinds[:number]) for number in numbers}
+        self._are_floats = [kind is float for kind in kinds]
+        self._start = b'{"name":%s,"args":' % msgspec.json.encode(task)
 
     def to_json(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[list[JSON], dict[str, JSON]]:
         """The arguments as JSON values; those that may be any JSON are not checked yet.
@@ -80,13 +89,25 @@ class Arguments:
         """
         return self._each(Converter.to_json, args, kwargs)
 
-    def from_json(self, args: Sequence[JSON], kwargs: Mapping[str, JSON]) -> tuple[list[Any], dict[str, Any]]:
+    def seal(self, args: Sequence[Any], kwargs: Mapping[str, object]) -> bytes | None:
+        """The stored form of a call without its terms, as `envelope.seal` writes it.
+
+        Returns:
+            The form; None for arguments that `to_json` must look at one by one, because they differ from plain types.
+        """
+        if kwargs or tuple(map(type, args)) not in self._plain:
+            return None
+        return encode_plain(self._start, args, self._are_floats)
+
+    def from_json(self, args: Sequence[JSON], kwargs: Mapping[str, JSON]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments as the function expects them.
 
         Raises:
             TypeError: They do not fit the function.
             UnreadablePayload: An argument does not have the type of its parameter.
         """
+        if not kwargs and tuple(map(type, args)) in self._plain:
+            return args, kwargs
         return self._each(Converter.from_json, args, kwargs)
 
     def _each(

@@ -39,6 +39,7 @@ class Draft(Generic[R_co]):
         scheduled_at: float | None = None,
         limits: str = "",
         is_by_name: bool = False,
+        sealed: bytes | None = None,
         returns: type[R_co] | None = None,
         yields: type[object] | None = None,
     ) -> None:
@@ -49,8 +50,10 @@ class Draft(Generic[R_co]):
         self._among = name if limits or (is_by_name and options.unique is None) else ""
         self.returns = returns
         self.yields = yields
-        self.text = seal(
-            Call(name, args, kwargs, limits, options.at if scheduled_at is None else scheduled_at), options.terms
+        self.text = (
+            seal(Call(name, args, kwargs, limits, options.at if scheduled_at is None else scheduled_at), options.terms)
+            if sealed is None
+            else sealed + options.terms
         )
 
     def __repr__(self) -> str:

@@ -176,6 +176,7 @@ class Bound(Generic[P, T]):
         self._enqueuing = enqueuing
         self._options = options
         self._limits = task.limits or None
+        self._is_plain = self._limits is None and options.at is None  # so its jobs differ in nothing but arguments
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """As `Task.enqueue`, with these options."""
@@ -185,12 +186,22 @@ class Bound(Generic[P, T]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]:
         """As `Task.call`, with these options."""
         task, types = self._task, self._task.arguments
-        values, named = types.to_json(args, kwargs)
+        sealed = types.seal(args, kwargs) if self._is_plain else None
+        values, named = types.to_json(args, kwargs) if sealed is None else ((), {})
         options = self._enqueuing.with_headers(task.name, self._options)
         limits = ""
         if self._limits is not None:
             limits = self._limits.of(task.name, options.queue, args, kwargs, expires=options.expires)
-        return Draft(task.name, values, named, options, limits=limits, returns=types.returns, yields=types.yields)
+        return Draft(
+            task.name,
+            values,
+            named,
+            options,
+            limits=limits,
+            sealed=sealed,
+            returns=types.returns,
+            yields=types.yields,
+        )
 
 
 def name_of_task(task: Task[..., Any] | str) -> str:
