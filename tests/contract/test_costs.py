@@ -43,7 +43,7 @@ COSTS = {
     "a lock, taken and released": Cost(bytecodes=2208, commands=10, sent=537),
     "a job, enqueued alone": Cost(bytecodes=1518, commands=15, sent=797),
     "a job, enqueued with many": Cost(bytecodes=614, commands=1, sent=215),
-    "a job, run with many": Cost(bytecodes=1450, commands=1.1, sent=190),  # how many end in one turn differs a little
+    "a job, run with many": Cost(bytecodes=1460, commands=0.9, sent=160),  # how many end in one turn differs a little
     "an item, put, taken and acknowledged": Cost(bytecodes=3846, commands=57, sent=2631),
 }
 FUNCTIONS = {  # how many a script makes until it usually returns, and where that is
@@ -51,7 +51,7 @@ FUNCTIONS = {  # how many a script makes until it usually returns, and where tha
     "permits/release": (7, "  return {held}"),
     "tasks/enqueue": (13, "return answer"),
     "claims/claim": (20, "return answer"),
-    "claims/ack": (28, "return end_done"),
+    "claims/ack": (2, "return end_done"),
     "queues/put": (12, "return 1"),
 }
 
@@ -189,4 +189,4 @@ def test_functions(name: str) -> None:
     before, _, after = load(name).source.partition(f"\n{usual_return}")
 
     assert after, "it has another usual return"
-    assert before.count("local function ") <= most
+    assert f"\n{before}".count("\nlocal function ") <= most

@@ -549,12 +549,12 @@ async def test_group_is_kept_while_its_callback_has_not_been_passed_on(any_conce
 
 async def _end(concert: Coordinator, worker: str, job: str, place: int) -> None:
     """As its worker does, which dies right after it."""
-    from inconcert._claims.keys import ACK
+    from inconcert.tasks.store import ACK_WITH_PLUGS
 
     keys = concert._jobs.of_id(job)
     end = (job, place, "succeeded 1", 0, "")
     inboxes = concert._ref.session.inboxes(keys.bodies)
-    command = ACK(
+    command = ACK_WITH_PLUGS(
         keys,
         claimed=keys.claimed(worker),
         results=keys.results([job]),

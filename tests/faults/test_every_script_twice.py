@@ -6,15 +6,15 @@ A test is marked with the scripts that it runs twice, and is held to it: `@pytes
 from importlib import import_module
 from pathlib import Path
 
+from tests.support.lua_files import FILES, title
 from tests.support.twice import names_of_module
 
 TESTS = Path(__file__).parents[1]
-LUA = TESTS.parent / "src/inconcert/_lua"
 
 
 def test_every_script_is_run_twice() -> None:
     """As its TWICE line says, by a test that is marked with its name; and no mark names another."""
-    scripts = {f"{path.parent.name}/{path.stem}" for path in LUA.rglob("*.lua") if path.parent.name != "include"}
+    scripts = set(map(title, FILES))
     marked: set[str] = set()
     for path in sorted(TESTS.glob("contract/test_*.py")) + sorted(TESTS.glob("faults/test_*.py")):
         marked |= names_of_module(import_module(f"tests.{path.parent.name}.{path.stem}"))

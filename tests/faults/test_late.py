@@ -12,7 +12,6 @@ import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ from inconcert import (
 )
 from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import Session
-from inconcert._redis.protocol.scripts import assemble
+from inconcert._redis.protocol.scripts import load
 from inconcert._redis.wire.call import Call
 from inconcert.periodic import _Keys as PeriodicKeys
 from inconcert.quorum.rounds import QuorumKeys
@@ -40,12 +39,10 @@ from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.options import Options
 from tests.support.eventually import eventually
+from tests.support.lua_files import FORMS, file_of
 from tests.support.raw import raw
 from tests.support.schedules import keys_of, look_at_all, set_since
 from tests.support.scripts import command_of
-
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
-SCRIPTS = [f"{path.parent.name}/{path.stem}" for path in LUA.rglob("*.lua") if path.parent.name != "include"]
 
 # Commands that change no key.
 _READS = re.compile(
@@ -104,8 +101,7 @@ BOUNDED = {
 
 def changes_something(name: str) -> bool:
     """Whether a script, or what it includes, has a command that is not in `_READS`."""
-    text = assemble(name, lambda part: (LUA / f"{part}.lua").read_text("utf-8"))
-    commands = re.findall(r"redis\.p?call\(\s*(?:[^,']*and )?'(\w+)'", text)
+    commands = re.findall(r"redis\.p?call\(\s*(?:[^,']*and )?'(\w+)'", load(name).source)
     return not all(map(_READS.fullmatch, commands))
 
 
@@ -124,7 +120,7 @@ class Scene:
         submit = channel.submit
 
         def keep(call: Call) -> None:
-            if call.command.script.name == name:
+            if file_of(call.command.script.name) == name:
                 self.calls.append(call)
             submit(call)
 
@@ -1165,6 +1161,6 @@ async def test_late_first_sending_changes_nothing(concert: Coordinator, story: S
 
 def test_every_script_that_changes_something_has_a_story() -> None:
     """None was forgotten."""
-    changing = set(filter(changes_something, SCRIPTS))
+    changing = {file_of(name) for name in FORMS if changes_something(name)}
     assert changing == STORIES.keys() | BOUNDED.keys()
     assert not STORIES.keys() & BOUNDED.keys()

@@ -98,7 +98,7 @@ class Scene:
     ) -> Any:
         """Run the script that ends a job."""
         return await self.run(
-            "claims/ack",
+            "claims/ack+jobs",
             results=[self.keys.result(job)],
             inboxes=self.inboxes,
             worker=WORKER,
@@ -200,6 +200,7 @@ async def test_all_who_wait_are_told_however_many(scene: Scene) -> None:
     watchers = scene.keys.watchers
     await scene.client.zadd(watchers, {f"held 0{number}.1": 0 for number in range(2500)})
     await scene.client.zadd(watchers, {"heldon 1.1": 0, "ready1 1.1": 0})
+    await scene.client.hset(scene.keys.facts, "held", facts_text(flags="w"))
     assert await scene.ack(ttl_ms=0, unique="") == [1]
     assert await scene.client.zrange(watchers, 0, -1) == [b"heldon 1.1", b"ready1 1.1"]
     assert await scene.client.pttl(scene.keys.result("held")) > 0
@@ -600,18 +601,18 @@ async def test_second_end_of_a_job_adds_what_follows_it_once(scene: Scene) -> No
     end |= {"queues": scene.place[1:] * 2, "jobs": ("next", "{}", 0, "q", "then", "{}", HOUR, "q")}
     end |= {"histories": f"1 1 {MOST}:ab,"}
     before = await scene.ledger()
-    assert await scene.run("tasks/ack_and_enqueue", place=1001, **end) == [0]
+    assert await scene.run("tasks/ack_and_enqueue+jobs", place=1001, **end) == [0]
     assert await scene.ledger() == before
-    assert await scene.run("tasks/ack_and_enqueue", place=2001, **end) == [1]
+    assert await scene.run("tasks/ack_and_enqueue+jobs", place=2001, **end) == [1]
     after = await scene.ledger()
     assert after.results == {"held": "succeeded 1"}
     assert after.history == [("dead", "failed"), ("held", "succeeded")]
     assert after.ready["q"][-1] == "next"
     assert after.states["then"] == "delayed q"
-    assert await scene.run("tasks/ack_and_enqueue", place=2001, **end) == [0]
+    assert await scene.run("tasks/ack_and_enqueue+jobs", place=2001, **end) == [0]
     assert await scene.ledger() == after
     assert await scene.cancel("next") == 1
-    assert await scene.run("tasks/ack_and_enqueue", place=2001, **end) == [0]
+    assert await scene.run("tasks/ack_and_enqueue+jobs", place=2001, **end) == [0]
     assert "next" not in (await scene.ledger()).bodies
     assert await scene.client.hget(scene.keys.finished, "q") == b"1"
 

@@ -8,11 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PURGE, RECOVER, REPLAY
+from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PURGE, RECOVER, REPLAY
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.group_ids import callback_id, member_id
 from inconcert.tasks.store import (
+    ACK_WITH_PLUGS,
     ADD_MEMBERS,
     CANCEL,
     CLOSE_GROUP,
@@ -243,7 +244,7 @@ class GroupsModel(RuleBasedStateMachine):
         if found is None:
             return
         known, id_, member = found
-        command = ACK(
+        command = ACK_WITH_PLUGS(
             self.keys,
             claimed=self.keys.claimed(self.worker),
             results=[self.keys.result(id_)],

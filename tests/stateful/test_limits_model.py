@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, RECOVER, REPLAY
+from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PROMOTE, RECOVER, REPLAY
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
-from inconcert.tasks.store import ACK_AND_ENQUEUE, CANCEL, ENQUEUE, LIFT_LIMITS, RESCHEDULE, JobKeys
+from inconcert.tasks.store import ACK_AND_ENQUEUE, ACK_WITH_PLUGS, CANCEL, ENQUEUE, LIFT_LIMITS, RESCHEDULE, JobKeys
 from tests.support.world import examples
 
 HOUR = 3_600_000  # milliseconds
@@ -392,7 +392,7 @@ class LimitsModel(RuleBasedStateMachine):
 
     def ack_of(self, worker: str, job: str, at: int) -> Command:
         """What ends a job that is done."""
-        return ACK(
+        return ACK_WITH_PLUGS(
             self.keys,
             claimed=self.keys.claimed(worker),
             results=(self.keys.result(job), *(self.place[1:] if self.limits[job] else ())),

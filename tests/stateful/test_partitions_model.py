@@ -12,10 +12,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PURGE
+from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PURGE
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.store import (
+    ACK_WITH_PLUGS,
     CANCEL,
     ENQUEUE,
     ENQUEUE_AFTER,
@@ -149,7 +150,7 @@ class PartitionsModel(RuleBasedStateMachine):
         job = list(self.held)[pick % len(self.held)]
         keys, place = self.jobs.of_id(job), self.held.pop(job)
         if succeeds:
-            command = ACK(
+            command = ACK_WITH_PLUGS(
                 keys,
                 claimed=keys.claimed("session.w"),
                 results=[keys.result(job)],

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, RECOVER, REPLAY
+from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, RECOVER, REPLAY
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
-from inconcert.queues.store import INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
+from inconcert.queues.store import ACK_ITEMS, INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
 from tests.support.ledger import crashes_of, failures_of
 from tests.support.world import examples
 
@@ -260,14 +260,13 @@ class QueueModel(RuleBasedStateMachine):
     def ack(self, pick: int, which: int, is_late: bool) -> None:
         worker, keys = self.any_worker(pick), self.keys
         item, at = self.any_item(worker, which)
-        command = ACK(
+        command = ACK_ITEMS(
             keys,
             claimed=keys.claimed(worker.name),
             results=(),
             inboxes=INBOXES,
             worker=worker.name,
-            histories="",
-            jobs=(item, at + is_late, "", 0, ""),
+            jobs=(item, at + is_late, "", 0),
         )
         is_held = item in worker.held and not is_late
         for expected in (int(is_held), 0):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from inconcert._claims.keys import (
-    ACK,
     CLAIM,
     CLAIMED_QUEUES,
     HEARTBEAT,
@@ -25,6 +24,7 @@ from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.cancellation import STILL_RUNS
 from inconcert.tasks.store import (
+    ACK_WITH_PLUGS,
     CANCEL,
     DEBOUNCE,
     ENQUEUE,
@@ -485,7 +485,7 @@ class TasksModel(RuleBasedStateMachine):
     def ack(self, pick: int, which: int, is_late: bool, how: str) -> None:
         worker, job, at = self.any_job(pick, which)
         at += is_late
-        command = ACK(
+        command = ACK_WITH_PLUGS(
             self.keys,
             claimed=self.keys.claimed(worker.name),
             results=[self.keys.result(job)],

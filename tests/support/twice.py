@@ -15,6 +15,7 @@ from inconcert._core.session import Session
 from inconcert._redis.find.peers import Answer, Peer
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
+from tests.support.lua_files import file_of
 
 __all__ = ["commands", "names", "names_of_module", "not_repeated"]
 
@@ -41,7 +42,7 @@ def commands() -> Generator[Counter[Command]]:
 
 def not_repeated(scripts: Iterable[str], counted: Counter[Command]) -> set[str]:
     """Those of the scripts that were not run twice with the same keys and arguments."""
-    return set(scripts) - {command.script.name for command, times in counted.items() if times > 1}
+    return set(scripts) - {file_of(command.script.name) for command, times in counted.items() if times > 1}
 
 
 def names(marks: Iterable[pytest.Mark]) -> set[str]:

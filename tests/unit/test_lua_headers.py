@@ -13,17 +13,13 @@ import pytest
 
 import inconcert
 from inconcert._redis.protocol.scripts import Parameter, Script, load, parameters
-
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
-INCLUDES = LUA / "include"
-SCRIPTS = sorted(path for path in LUA.rglob("*.lua") if INCLUDES not in path.parents)
-INCLUDED = sorted(INCLUDES.rglob("*.lua"))
+from tests.support.lua_files import FILES, FORMS, INCLUDED, PLUGS, text_of, title
 
 TYPES = {"hash", "list", "set", "string", "zset"}
 OF_MANY = {"recent", "older", "earlier"}  # keys of many bundles; `_redis/protocol/scripts.py` says what they hold
 
 _TITLE = re.compile(r"\A-- (?P<title>[\w/]+): \S")
-_INCLUDE = re.compile(r"^-- @include (?P<name>\w+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^ *-- @(?:include|block) (?P<name>\w+)$", re.MULTILINE)
 _GUARD = re.compile(r"-- @guard (.*)")
 _COMMENT_OR_STRING = re.compile(r"--\[\[.*?\]\]|--[^\n]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'", re.DOTALL)
 
@@ -52,17 +48,12 @@ def _is_used(given: Parameter, words: set[str], of_table: set[str]) -> bool:
     return given.name in words | of_table or ("keys" in words and given.array == "KEYS")  # by what it includes
 
 
-def title(path: Path) -> str:
-    """A script by its folder and verb, as its first line has it."""
-    return path.relative_to(LUA).with_suffix("").as_posix()
-
-
 def test_scripts_are_found() -> None:
     """The other tests here have something to look at."""
-    assert SCRIPTS
+    assert FILES
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=title)
+@pytest.mark.parametrize("script", FILES, ids=title)
 def test_header_begins_with_the_name_of_its_script(script: Path) -> None:
     """The first line is `-- folder/verb: purpose`, by the file's own path."""
     found = _TITLE.match(script.read_text("utf-8"))
@@ -71,26 +62,26 @@ def test_header_begins_with_the_name_of_its_script(script: Path) -> None:
     assert found["title"] == title(script)
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_header_says_keys_result_repetition_and_cost(script: Path) -> None:
+@pytest.mark.parametrize("script", FORMS)
+def test_header_says_keys_result_repetition_and_cost(script: str) -> None:
     """A script names at least one key, and has one line each for RETURNS, TWICE and COST."""
-    header, _ = split(script.read_text("utf-8"))
+    header, _ = split(text_of(script))
 
     assert any(each.array == "KEYS" for each in parameters(header)), "no '-- KEYS  name name' line"
     for word in ("RETURNS", "TWICE", "COST"):
         assert len(re.findall(rf"^-- {word} +\S", header, re.MULTILINE)) == 1, f"not exactly one '-- {word}' line"
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_header_names_what_the_code_uses(script: Path) -> None:
+@pytest.mark.parametrize("script", FORMS)
+def test_header_names_what_the_code_uses(script: str) -> None:
     """Keys and arguments of the header are those of the code, no more and no fewer, and never by number."""
-    assert disagreements(*split(script.read_text("utf-8"))) == []
+    assert disagreements(*split(text_of(script))) == []
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_names_in_a_header_are_keywords_of_the_caller(script: Path) -> None:
+@pytest.mark.parametrize("script", FORMS)
+def test_names_in_a_header_are_keywords_of_the_caller(script: str) -> None:
     """Callers give keys and arguments by these names, so each is a Python name, and there once."""
-    given = parameters(split(script.read_text("utf-8"))[0])
+    given = parameters(split(text_of(script))[0])
     names = [each.name for each in given]
 
     assert [name for name in names if not name.isidentifier() or iskeyword(name)] == []
@@ -105,7 +96,7 @@ def documented() -> dict[str, dict[str, str]]:
     for module in walk_packages(inconcert.__path__, "inconcert."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
-    return {name: dict(_documented(load(name))) for name in map(title, SCRIPTS)}
+    return {name: dict(_documented(load(name))) for name in FORMS}
 
 
 def _documented(script: Script) -> Iterator[tuple[str, str]]:
@@ -119,27 +110,27 @@ def _documented(script: Script) -> Iterator[tuple[str, str]]:
                 yield name, said[1]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_what_each_key_holds_is_said(script: Path, documented: dict[str, dict[str, str]]) -> None:
+@pytest.mark.parametrize("script", FORMS)
+def test_what_each_key_holds_is_said(script: str, documented: dict[str, dict[str, str]]) -> None:
     """Where its bundle names it; or in the header, as `--  name: type`, if the caller gives it by itself."""
-    header, _ = split(script.read_text("utf-8"))
-    of_bundles = documented[title(script)]
+    header, _ = split(text_of(script))
+    of_bundles = documented[script]
     here = dict(re.findall(r"^--  +(\w+): (\w+)", header, re.MULTILINE))
     keys = [each.name for each in parameters(header) if each.array == "KEYS" and each.name not in OF_MANY]
 
     assert [name for name in keys if of_bundles.get(name, here.get(name, "")) not in {*TYPES, "also", "holders"}] == []
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_guards_expect_what_a_key_holds(script: Path, documented: dict[str, dict[str, str]]) -> None:
+@pytest.mark.parametrize("script", FORMS)
+def test_guards_expect_what_a_key_holds(script: str, documented: dict[str, dict[str, str]]) -> None:
     """`-- @guard queue:list` has the type of the bundle."""
-    of_bundles = documented[title(script)]
-    pairs = [each.split(":") for line in _GUARD.findall(script.read_text("utf-8")) for each in line.split()]
+    of_bundles = documented[script]
+    pairs = [each.split(":") for line in _GUARD.findall(text_of(script)) for each in line.split()]
 
     assert [name for name, kind in pairs if of_bundles.get(name.rpartition(".")[2], kind) not in {kind, "also"}] == []
 
 
-@pytest.mark.parametrize("path", [*SCRIPTS, *INCLUDED], ids=title)
+@pytest.mark.parametrize("path", [*FILES, *INCLUDED, *PLUGS], ids=title)
 def test_includes_are_what_is_called(path: Path) -> None:
     """A file includes each function that it calls, and no other: it does not lean on what another includes."""
     text = path.read_text("utf-8")
@@ -153,8 +144,7 @@ def test_includes_are_what_is_called(path: Path) -> None:
 @pytest.mark.parametrize("include", INCLUDED, ids=title)
 def test_include_is_one_function_of_its_arguments(include: Path) -> None:
     """An include is one `local function` named as its file, that is given what it needs."""
-    text = include.read_text("utf-8")
-    _, body = split(text)
+    _, body = split(text_of(title(include)))
 
     assert re.findall(r"^(?:local )?function ([\w.:]+)", body, re.MULTILINE) == [include.stem]
     assert re.search(rf"^local function {include.stem}\(", body, re.MULTILINE)
@@ -164,7 +154,7 @@ def test_include_is_one_function_of_its_arguments(include: Path) -> None:
 @pytest.mark.parametrize("include", INCLUDED, ids=title)
 def test_include_is_used(include: Path) -> None:
     """Some script or include inserts it."""
-    assert any(include.stem in _INCLUDE.findall(path.read_text("utf-8")) for path in [*SCRIPTS, *INCLUDED])
+    assert any(include.stem in _INCLUDE.findall(path.read_text("utf-8")) for path in [*FILES, *INCLUDED, *PLUGS])
 
 
 _HEADER = """\

@@ -1,16 +1,10 @@
 """Every Lua script, with its includes inserted, compiles, and knows each name that it uses."""
 
-from pathlib import Path
-
 import pytest
 
-from inconcert._redis.protocol.scripts import assemble, load
+from inconcert._redis.protocol.scripts import assemble, load, read
 from tests.support.lua import Names, instructions_of, names_of
-
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
-SCRIPTS = sorted(
-    path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua") if path.parent != LUA / "include"
-)
+from tests.support.lua_files import FORMS, text_of
 
 # What every supported server gives to a script, as far as it needs it: no clock, no randomness, no output.
 GLOBALS = {
@@ -21,10 +15,10 @@ GLOBALS = {
 
 def test_scripts_are_found() -> None:
     """The other test here has something to look at."""
-    assert SCRIPTS
+    assert FORMS
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", FORMS)
 def test_script_knows_the_names_that_it_uses(script: str) -> None:
     """It reads no global that the server does not give it, such as an include that is missing, and sets none."""
     names = names_of(load(script).source)
@@ -33,16 +27,17 @@ def test_script_knows_the_names_that_it_uses(script: str) -> None:
     assert names.assigned == set()
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", FORMS)
 def test_script_reads_each_local(script: str) -> None:
     """What it computes, takes apart or includes is used; `_` is for what is not."""
     assert names_of(load(script).source).unused == []
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", FORMS)
 def test_script_without_comments_does_the_same(script: str) -> None:
     """No server is sent comments, and none of the code is taken for one."""
-    text = assemble(script, lambda part: (LUA / f"{part}.lua").read_text("utf-8"))
+    _, _, group = script.partition("+")
+    text = assemble(script, lambda part: text_of(script) if part == script else read(part, group))
     source = load(script).source
 
     assert instructions_of(source) == instructions_of(text)

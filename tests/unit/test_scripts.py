@@ -1,14 +1,12 @@
 """Scripts are put together from their includes, and called by the names in their headers."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command, Script, assemble, load
-
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
+from tests.support.lua_files import FORMS
 
 TAKE = Script(
     "things/take",
@@ -102,11 +100,8 @@ def test_comment_does_not_make_another_script() -> None:
 
 def test_every_script_of_the_package_has_its_includes() -> None:
     """None is missing, none is there twice, and they go in no circle."""
-    names = [
-        path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua") if path.parent.name != "include"
-    ]
-    assert len(names) > 100
-    for name in names:
+    assert len(FORMS) > 100
+    for name in FORMS:
         source = load(name).source
         functions = [line.split("(")[0] for line in source.splitlines() if line.startswith("local function ")]
 

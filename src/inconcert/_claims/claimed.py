@@ -94,6 +94,7 @@ class ClaimState(ABC):
         is_over: Whether it has ended, or was lost.
         is_settled: Whether it already counts as done, and is not delivered again.
         outcome: How this attempt ended.
+        is_plain: Whether it has nothing, as far as is known here, that plugs of the scripts are for.
         is_limited: Whether it has a place in a limit while it is claimed.
         history: `ENQUEUED_MS MOST:TASK` if its end is to be in the history of its task; otherwise empty.
         observers: Who is told what happens to it.
@@ -115,6 +116,7 @@ class ClaimState(ABC):
         "id",
         "is_limited",
         "is_over",
+        "is_plain",
         "is_settled",
         "observers",
         "outcome",
@@ -144,6 +146,7 @@ class ClaimState(ABC):
         self.unique = unique
         self.is_over = False
         self.is_settled = False
+        self.is_plain = True
         self.is_limited = False
         self.history = ""
         self.outcome: Outcome = "running"

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import ClaimState
-from inconcert._claims.keys import ACK, HEARTBEAT, HOLD_CLOCK, ClaimKeys, keys_of
+from inconcert._claims.keys import HEARTBEAT, HOLD_CLOCK, ClaimKeys
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.replies import Reply
-from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.protocol.scripts import Binder, Command
 from inconcert._redis.wire.call import Call, Callers
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
@@ -187,27 +187,17 @@ class Ack(Call):
         return (self, *(ended.was_held for ended in self._batch))
 
 
-def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
-    """The command that ends these."""
+def ack(script: Binder, worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
+    """The command that ends these, which have nothing that is for plugs of jobs; by this form of the script."""
     jobs: list[Argument] = []
-    histories = ""
-    limited: set[str] = set()  # the names of the queues of those that are
-    for number, (claimed, result, ttl_ms, _, _) in enumerate(batch, 1):
-        jobs += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
-        if claimed.is_limited:
-            limited.add(claimed.source)
-        if claimed.history:
-            histories += f"{number} {claimed.history},"
-    return ACK(
+    for claimed, result, ttl_ms, _, _ in batch:
+        jobs += (claimed.id, claimed.place, result, ttl_ms)
+    return script(
         keys,
         claimed=keys.claimed(worker.holder),
-        results=(
-            *keys.results(ended.claimed.id for ended in batch),
-            *keys_of(map(keys.queue, limited)),
-        ),
+        results=keys.results([ended.claimed.id for ended in batch]),
         inboxes=inboxes,
         worker=worker.holder,
-        histories=histories,
         jobs=jobs,
     )
 

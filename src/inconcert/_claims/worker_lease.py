@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar, cast
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._claims.comparison import Comparison, StrayClaim
-from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, ack, heartbeat
+from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, heartbeat
 from inconcert._claims.keys import CLAIM, HOLD_CLOCK, NACK, ClaimKeys, QueueKeys, keys_of
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
@@ -323,9 +323,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     # Private.
 
+    @abstractmethod
     def _ack(self, batch: list[Ended]) -> Ack:
         """The call that ends these."""
-        return Ack(self, ack(self, self._keys, self._session.inboxes(self._keys.bodies), batch), batch)
 
     def _deadline_at(self, at_ms: int, asked_at: float) -> float:
         """Until when the worker lives if the lease clock stood there; 0 if that is not known."""
@@ -424,13 +424,13 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self._send(self._ended[:count])
             del self._ended[:count]  # only now: what was not sent is sent with the next heartbeat
 
-    def _send(self, batch: list[Ended]) -> None:
+    def _send(self, batch: list[Ended], call_of: Callable[[list[Ended]], Ack] | None = None) -> None:
         try:
-            call = self._ack(batch)
+            call = (call_of or self._ack)(batch)
         except Exception as error:  # noqa: BLE001 - one that cannot be sent must not hold up the others
             if len(batch) > 1:
                 for ended in batch:
-                    self._send([ended])
+                    self._send([ended], call_of)
             else:
                 [ended] = batch
                 self._held[ended.claimed.place] = cast("C", ended.claimed)  # its caller ends it otherwise

@@ -19,6 +19,7 @@ from inconcert._redis.protocol.replies import Reply, rows
 from inconcert._redis.protocol.scripts import load
 
 __all__ = [
+    "ACK_ITEMS",
     "INSPECT",
     "JOIN",
     "LEAVE",
@@ -116,6 +117,7 @@ def read_state(reply: Reply) -> tuple[QueueState, list[ItemRow]]:
     return QueueState(*reply[:count]), rows(reply[count:], ItemRow)
 
 
+ACK_ITEMS = load("claims/ack+items").bind(ItemKeys)
 PUT = load("queues/put").bind(ItemKeys, QueueKeys)
 LEAVE = load("queues/leave").bind(LineKeys)
 JOIN = load("queues/join").bind(ItemKeys)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from inconcert._claims.claimed import Row
 from inconcert._claims.consumer import Guarantee
-from inconcert._claims.ends import WorkerOwner
+from inconcert._claims.ends import Ack, Ended, WorkerOwner, ack
 from inconcert._claims.keys import split_body
 from inconcert._claims.policy import Strict
 from inconcert._claims.worker_lease import Ending, WorkerLease
@@ -15,7 +15,7 @@ from inconcert._rules.codec import Codec, T
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import UnreadablePayload
 from inconcert.queues.delivery import ItemState
-from inconcert.queues.store import ItemKeys, item_of
+from inconcert.queues.store import ACK_ITEMS, ItemKeys, item_of
 
 __all__ = ["ItemWorkerLease", "QueueOrder", "Terms", "read_item"]
 
@@ -66,6 +66,10 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
         only = Strict([keys.only.name])
         super().__init__(session, keys, [keys.only], only, owner, lease=terms.ttl)
         self._terms = terms
+
+    def _ack(self, batch: list[Ended]) -> Ack:
+        inboxes = self._session.inboxes(self._keys.bodies)
+        return Ack(self, ack(ACK_ITEMS, self, self._keys, inboxes, batch), batch)
 
     def _read(self, row: Row, now_ms: int) -> tuple[ItemState[Any], Ending | None]:
         del now_ms

@@ -155,9 +155,13 @@ class JobState(ClaimState):
         self.envelope = envelope
         self.enqueued_at = enqueued_at
         self.claimed_at = claimed_at
+        if envelope.unique or envelope.after or row.flags.strip(b"w") or "~" in self.id:  # as ids have in a group
+            self.is_plain = False
         if envelope.limits:
+            self.is_plain = False
             self.is_limited = has_a_place(envelope.limits)
         if envelope.history:
+            self.is_plain = False
             self.history = f"{round(enqueued_at * 1000)} {history_note(envelope.name, envelope.history)}"
         self.started_at = 0.0
         self.observers = claimer.observers
@@ -249,6 +253,7 @@ class JobState(ClaimState):
             raise ValueError(f"the progress of job {self.id} is {fraction!r}; give a number from 0 to 1")
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
             raise TypeError(f"the text of the progress of job {self.id} is {text!r}; give a string")
+        self.is_plain = False
         how_far = encode(f"the progress of job {self.id}", [float(fraction), text])
         if self.is_over or not (self.is_settled or await self._claimer.progressed(self, how_far)):
             raise NotClaimed("job", self.id)
@@ -306,6 +311,7 @@ class JobState(ClaimState):
                     f"job {self.id} is delivered at most once, and steps are for jobs that may run again; consume "
                     "with delivery='at_least_once'"
                 )
+            self.is_plain = False
             self._steps = Steps(self, is_undoing=self.is_undoing)
         return self._steps
 

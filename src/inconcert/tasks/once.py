@@ -20,7 +20,7 @@ class OnceWorkerLease(JobWorkerLease):
         return job, ending
 
     def _ack(self, batch: list[Ended]) -> Ack:
-        return _EarlyAck(self, super()._ack(batch).command, batch)
+        return _EarlyAck(self, self._ack_with_plugs(batch).command, batch)
 
 
 class _EarlyAck(Ack):

@@ -45,6 +45,7 @@ from inconcert._rules.names import check_name
 
 __all__ = [
     "ACK_AND_ENQUEUE",
+    "ACK_WITH_PLUGS",
     "ADD_MEMBERS",
     "ADVANCE",
     "APPEND_ITEMS",
@@ -281,7 +282,8 @@ class StatsRow(NamedTuple):
     finished: int
 
 
-ACK_AND_ENQUEUE = load("tasks/ack_and_enqueue").bind(JobKeys, QueueKeys)
+ACK_WITH_PLUGS = load("claims/ack+jobs").bind(JobKeys)
+ACK_AND_ENQUEUE = load("tasks/ack_and_enqueue+jobs").bind(JobKeys, QueueKeys)
 ADD_MEMBERS = load("tasks/add_members").bind(JobKeys)
 END_EXPIRED = load("tasks/end_expired").bind(JobKeys, QueueKeys)
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)

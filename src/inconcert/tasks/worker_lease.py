@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from inconcert._claims.claimed import Row
-from inconcert._claims.ends import Ack, Ended, WorkerOwner
-from inconcert._claims.keys import split_body
+from inconcert._claims.ends import Ack, Ended, WorkerOwner, ack
+from inconcert._claims.keys import ACK, split_body
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
 from inconcert._claims.worker_lease import Ending, WorkerLease
@@ -20,6 +20,7 @@ from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, InvalidPayload, JobExpired
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.effects import Effects
+from inconcert.tasks.ends import PlainAck, ack_with_plugs
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.feed import ITEM, signed_id
 from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
@@ -186,6 +187,10 @@ class JobWorkerLease(WorkerLease[JobState]):
                 _CancellingCall(self, CANCELLING(self._keys, ids=[job.id for job in self.held]))
             )
 
+    def end_with_plugs(self, ends: list[Ended]) -> None:
+        """End these, which have more than was known here."""
+        self._send(ends, self._ack_with_plugs)
+
     def draw_follow_ups(self, job: JobState, drafts: Sequence[Draft[Any]]) -> list[NewJob]:
         """These drafts as jobs that are to follow this one; see `ClaimedJob.enqueue_on_success`."""
         return draw_follow_ups(job.id, drafts, self._session, self._keys, job.follow_ups)
@@ -217,9 +222,16 @@ class JobWorkerLease(WorkerLease[JobState]):
 
     def _ack(self, batch: list[Ended]) -> Ack:
         job = batch[0].claimed
-        if not isinstance(job, JobState) or not job.ends_alone:
-            return super()._ack(batch)
-        return AckAndEnqueue(self, self._session, self._keys, batch[0], job.follow_ups)
+        if isinstance(job, JobState) and job.ends_alone:
+            return AckAndEnqueue(self, self._session, self._keys, batch[0], job.follow_ups)
+        for ended in batch:
+            if not ended.claimed.is_plain:
+                return self._ack_with_plugs(batch)
+        inboxes = self._session.inboxes(self._keys.bodies)
+        return PlainAck(self, ack(ACK, self, self._keys, inboxes, batch), batch)
+
+    def _ack_with_plugs(self, batch: list[Ended]) -> Ack:
+        return Ack(self, ack_with_plugs(self, self._keys, self._session.inboxes(self._keys.bodies), batch), batch)
 
     async def _open(self, rows: list[Row], now_ms: int) -> list[JobState]:
         jobs = await super()._open(rows, now_ms)

@@ -1,23 +1,29 @@
 -- claims/ack: jobs, or items, are done, or were cancelled while they ran.
 --
--- KEYS  bodies claimed facts states progress watchers unique checks finished parents children outcomes news
--- KEYS  line workers idle steps stepped groups settled messages received awaited dead joiners undo places held_back
--- KEYS  history results..
+-- KEYS  bodies claimed facts states watchers finished workers idle results..
 --       claimed: hash, of this worker
---       results: string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; then the list, bell and delayed
---         of each queue from which those come that have limits
+--       results: string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; with plugs then the list, bell and
+--         delayed of each queue from which those come that have limits
+-- PLUGS on_release on_end
 -- ARGV  inboxes    what the channel of each session's inbox begins with
 -- ARGV  worker     string
+-- @only jobs
 -- ARGV  histories  'NUMBER ENQUEUED_MS MOST:TASK,' of each of the jobs that is to be in the history of its task, by its place
 --                  among them, from 1
--- ARGV  jobs..     id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is
---                  kept for ttl_ms; for 60 s if that is less than 1 s and somebody waits for it
--- RETURNS  {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told
+-- @end
+-- ARGV  jobs..     id, place, result or '', ttl_ms, and with plugs unique name or '': for each job, at most 500 of them; a
+--                  result is kept for ttl_ms; for 60 s if that is less than 1 s and somebody waits for it
+-- RETURNS  {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told; without plugs 3 if
+--          it has more than waiters, and nothing was changed: it is for the form with plugs
 -- TWICE    0 for each: it is done already
 -- COST     O(N), N jobs given, their steps and messages
 -- @include end_done
+-- @only plain items
+return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS)})
+-- @end
+-- @only jobs
 local FIELDS = 5  -- arguments of each job
-
 local first_queue = RESULTS + (#ARGV - JOBS + 1) / FIELDS
 return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS, first_queue - 1)},
   {unpack(KEYS, first_queue)}, histories)
+-- @end

@@ -1,11 +1,10 @@
 -- tasks/ack_and_enqueue: a job is done: end it, and add the jobs that follow it.
 --
--- KEYS  bodies claimed facts states progress watchers unique checks finished parents children outcomes news
--- KEYS  line workers idle steps stepped groups settled messages received awaited undo result places held_back queue
--- KEYS  bell delayed history queues..
+-- KEYS  bodies claimed facts states watchers finished workers idle result queue bell delayed queues..
 --       claimed: hash, of this worker
 --       result: string  of the job: 'succeeded JSON'
 --       queues: list, then its bell (list) and delayed (zset), for each job that follows
+-- PLUGS on_release on_end
 -- ARGV  inboxes    what the channel of each session's inbox begins with
 -- ARGV  worker     string
 -- ARGV  id         string

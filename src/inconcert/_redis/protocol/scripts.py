@@ -1,8 +1,10 @@
 """The Lua scripts, read from the `.lua` files beside this package, and called by the names in their headers.
 
-A file is named `<primitive>/<verb>.lua`.  A line `-- @include name` in it is replaced by `include/name.lua`, which
-defines one local function, and may include others; each comes once, before the first that calls it.  When a module is
-imported, only the headers of its scripts are read; a script is put together when it is called first.
+A file is named `<primitive>/<verb>.lua`; some have several forms, see `plugs.py`.  A line `-- @include name` in it is
+replaced by `include/name.lua`, which defines one local function, and may include others; each comes once, before the
+first that calls it.  `-- @block name` does so inside a block that is seldom entered, and for this block alone: each
+function that a script defines is made anew when it runs.  When a module is imported, only the headers of its scripts
+are read; a script is put together when it is called first.
 
 A header names the keys and arguments, says what the script answers, and what a second run answers: any script may run
 twice, because one whose reply was lost is sent again.
@@ -34,11 +36,12 @@ from typing import NamedTuple
 
 from inconcert._redis.protocol.commands import Argument, pack, pack_parts
 from inconcert._redis.protocol.operations import Operation
+from inconcert._redis.protocol.plugs import form
 
-__all__ = ["Binder", "Command", "Script", "assemble", "load", "parameters"]
+__all__ = ["Binder", "Command", "Script", "assemble", "load", "parameters", "read"]
 
 _LUA = files("inconcert").joinpath("_lua")
-_INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^( *)-- @(include|block) ([\w/]+)$", re.MULTILINE)
 _HEADER = re.compile(r"(?:--(?! @guard).*\n)*")
 _KEYS = re.compile(r"^-- KEYS +(.*)", re.MULTILINE)
 _ARGV = re.compile(r"^-- ARGV +(\w+)(\.\.)?(?: +(number|flag)\b)?", re.MULTILINE)
@@ -103,7 +106,9 @@ class Script:
             FileNotFoundError: One is missing.
             ValueError: They go in a circle.
         """
-        return _without_comments(assemble(self.name, lambda name: self._text if name == self.name else _read(name)))
+        group = self.name.partition("+")[2]
+        whole = assemble(self.name, lambda name: self._text if name == self.name else read(name, group))
+        return _without_comments(whole)
 
     @cached_property
     def sha(self) -> str:
@@ -147,8 +152,9 @@ class Script:
 
 @cache
 def load(name: str) -> Script:
-    """The script of this name, such as `permits/acquire`."""
-    return Script(name, _read(name))
+    """The script of this name, such as `permits/acquire`; or `claims/ack+jobs`, in its form with these plugs."""
+    name_of_file, _, group = name.partition("+")
+    return Script(name, read(name_of_file, group))
 
 
 class Parameter(NamedTuple):
@@ -190,7 +196,22 @@ def assemble(name: str, read: Callable[[str], str]) -> str:
     inserted: set[str] = set()
 
     def insert(text: str, *including: str) -> str:
-        return _INCLUDE.sub(lambda line: include(f"include/{line[1]}", *including), text)
+        inside: set[str] = set()  # the function of this file: what comes after it does not see them
+
+        def one(line: re.Match[str]) -> str:
+            nonlocal inserted
+            indent, which, name = line.groups()
+            before = inserted.copy()
+            found = include(name if "/" in name else f"include/{name}", *including)
+            if which == "block":
+                inserted = before
+            elif indent:
+                inside.update(inserted - before)
+            return re.sub("^(?=.)", indent, found, flags=re.MULTILINE)
+
+        whole = _INCLUDE.sub(one, text)
+        inserted.difference_update(inside)
+        return whole
 
     def include(name: str, *including: str) -> str:
         if name in including:
@@ -227,8 +248,16 @@ def _guard(line: re.Match[str]) -> str:
     return " ".join(f"redis.call('{_COUNT_OF[kind]}', {key})" for key, _, kind in pairs)
 
 
-def _read(name: str) -> str:
-    return _LUA.joinpath(f"{name}.lua").read_text("utf-8")
+def read(name: str, group: str = "") -> str:
+    """The text of a file, in its form with the plugs of this group."""
+    return form(_LUA.joinpath(f"{name}.lua").read_text("utf-8"), group, _plugs(group) if group else {})
+
+
+@cache
+def _plugs(group: str) -> dict[str, str]:
+    """Name -> text of each plug of a group, in the order of their names."""
+    found = {file.name.removesuffix(".lua"): file for file in _LUA.joinpath("plugs", group).iterdir()}
+    return {name: found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def _without_comments(text: str) -> str:
