@@ -84,7 +84,6 @@ class Barrier:
 
     Raises:
         ValueError: `parties` is out of range, `ttl` is not above 0, or `timeout` is below 0.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(
@@ -133,7 +132,6 @@ class Barrier:
             TimeoutError: The others did not arrive in time; the round has been left.
             BarrierBroken: A participant's lease lapsed, perhaps the caller's own; or the barrier was aborted and not
                 reset since, or was reset during the wait.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked; the caller does not take part.
             OutcomeUnknown: The server did not answer. Unless the others have passed with the caller, its arrival is
                 undone, or its lease lapses.
@@ -158,10 +156,7 @@ class Barrier:
         return participant.result
 
     async def n_waiting(self) -> int:
-        """How many participants wait in the open round now.
-
-        Cost: 1 round trip.
-        """
+        """How many participants wait in the open round now."""
         waiting: int = await self._ref.session.run(_COUNT(self._terms.keys))
         return waiting
 
@@ -171,8 +166,6 @@ class Barrier:
         The server forgets this one day after the last arrival that was refused.
 
         Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was broken.
             OutcomeUnknown: The server did not answer; the barrier may be broken.
 
         Cost: 1 round trip, and 1 message to each process in which someone waits.
@@ -186,8 +179,6 @@ class Barrier:
         Call it when nobody works on the aborted round any more: the next arrival waits in a new round.
 
         Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was reset.
             OutcomeUnknown: The server did not answer; the barrier may be reset.
 
         Cost: 1 round trip, and 1 message to each process in which someone waits.

@@ -101,6 +101,9 @@ class Coordinator(TaskCoordinator):
     A subclass with a constructor of its own takes `url` first, and passes it on, as well as the keywords that it does
     not set itself: then `from_client`, `from_env` and `embedded` make the subclass, too.
 
+    Any call may raise `NotConnected`, `Unavailable`, `OutcomeUnknown`, `WrongState` or `InvalidName`, and costs 1 round
+    trip unless its docstring says otherwise: see docs/reference/calls.md.
+
     Args:
         url: The server: `redis://`, `rediss://` or `unix://`; `valkey://` and `valkeys://` mean the first two. Or the
             Sentinels that know it: `redis+sentinel://host1:26379,host2:26379/mymaster/0`, and so on. Or some nodes of a
@@ -409,11 +412,7 @@ class Coordinator(TaskCoordinator):
         the coordinator's `timeout`.
 
         Raises:
-            NotConnected: The coordinator is not open.
             Unavailable: The server could not be asked, or refuses to serve.
-            OutcomeUnknown: The server did not answer.
-
-        Cost: 1 round trip.
         """
         await self._ref.session.check()
 
@@ -430,8 +429,6 @@ class Coordinator(TaskCoordinator):
 
         Raises:
             ValueError: `timeout` is not above 0.
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer, or the user may not ask: see `inconcert acl --inspect`.
 
         Cost: 1 round trip, which takes the server O(channels that it has); 1 message to each process, 1 command and 1
@@ -452,9 +449,7 @@ class Coordinator(TaskCoordinator):
             timeout: As for `inspect`.
 
         Raises:
-            ValueError: As for `inspect`, and so are the others.
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked.
+            ValueError: `timeout` is not above 0.
             OutcomeUnknown: The server did not answer, or the user may not ask.
 
         Cost: As for `inspect`.
@@ -475,8 +470,6 @@ class Coordinator(TaskCoordinator):
             InvalidName: The name is empty or longer than 512 bytes, or the id is not a job id.
             JobNotFound: There is no such job.
             UnknownSchedule: There is no such schedule.
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked.
 
         Cost: That of `inspect`, except for a queue of jobs and a schedule, and 1 round trip. Of a job, a queue and a
             schedule those of `Tasks.workers` and `Tasks.stats` besides; of a job that is in its queue 1 more for each
@@ -507,9 +500,6 @@ class Coordinator(TaskCoordinator):
         Raises:
             NobodyHolds: It is free, or this holder does not have it.
             ValueError: `kind` is something else.
-            InvalidName: `name` is empty or longer than 512 bytes.
-            NotConnected: The coordinator is not open.
-            OutcomeUnknown: The server did not answer; it may have been released.
 
         Cost: 3 round trips; 1 more for each leader.
         """
@@ -522,7 +512,7 @@ class Coordinator(TaskCoordinator):
         """The shared `redis.asyncio` client, for your own commands; on a cluster `redis_cluster`.
 
         Raises:
-            NotConnected: The coordinator is not open.
+            NotConnected: The coordinator is not open, or open on another event loop.
             TypeError: It is open on a cluster.
         """
         client = self._opened_client()
@@ -592,7 +582,6 @@ class Coordinator(TaskCoordinator):
 
         Raises:
             ValueError: `ttl` is not above 0.
-            InvalidName: `name` is empty or longer than 512 bytes.
             InvalidPayload: `value` is not JSON, or longer than 4,096 bytes.
         """
         from inconcert.members.members import Members
@@ -621,7 +610,6 @@ class Coordinator(TaskCoordinator):
         Raises:
             TypeError: The function is not a coroutine function, or needs arguments.
             ValueError: This name is already registered, or `period` is not above 0.
-            InvalidName: The name is empty or longer than 512 bytes.
 
         Cost: 1 round trip for each run, and 1 for each wait; renewals as for an election.
         """
@@ -652,7 +640,6 @@ class Coordinator(TaskCoordinator):
 
         Raises:
             TypeError: JSON cannot represent `payload_type`.
-            InvalidName: `name` is empty or longer than 512 bytes.
         """
         from inconcert.signals.signal import Signal
 
@@ -677,7 +664,6 @@ class Coordinator(TaskCoordinator):
 
         Raises:
             TypeError: JSON cannot represent `payload_type`.
-            InvalidName: `pattern` is empty or longer than 512 bytes.
         """
         from inconcert.signals.patterns import Signals
 
@@ -755,7 +741,6 @@ class Coordinator(TaskCoordinator):
         Raises:
             ValueError: An argument is out of its range.
             TypeError: JSON cannot represent `item_type`.
-            InvalidName: `name` is empty or longer than 512 bytes.
         """
         from inconcert.queues.queue import Queue
 
@@ -822,7 +807,6 @@ class Coordinator(TaskCoordinator):
         Raises:
             ValueError: `ttl` or `max_age` is not above 0, or `max_messages` is out of range.
             TypeError: JSON cannot represent `message_type`.
-            InvalidName: `name` is empty or longer than 512 bytes.
         """
         from inconcert.mailboxes.mailbox import Mailbox
 

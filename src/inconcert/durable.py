@@ -103,7 +103,6 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
         RuntimeError: No job runs here, or it is delivered at most once, or it runs on another event loop.
         TypeError: `function` is not a function, such as a coroutine that was called already.
         ValueError: `on_change` is something else.
-        InvalidName: `name` is empty or longer than 512 bytes.
         StepChanged: What was kept is of another function or for other arguments, or does not have the type.
         StepRefused: The name was used before in this attempt, or the job has 1,000 steps or 16 MiB of them; the job is
             dead-lettered.
@@ -228,7 +227,6 @@ def key(name: str) -> str:
 
     Raises:
         RuntimeError: No job runs here.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
     return f"{current_job().id}:{check_name('step', name)}"
 

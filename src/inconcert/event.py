@@ -55,7 +55,6 @@ class Event:
 
     Raises:
         ValueError: `ttl` is not above 0.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(self, ref: SessionRef, name: str, *, ttl: Seconds = EVENT_TTL) -> None:
@@ -71,11 +70,6 @@ class Event:
     async def set(self) -> None:
         """Set the flag for `ttl`, or until it is cleared: it releases all current and later waiters.
 
-        Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was changed.
-            OutcomeUnknown: The server did not answer; it may have been set.
-
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
         session = self._ref.session
@@ -83,23 +77,12 @@ class Event:
         await session.run(command)
 
     async def clear(self) -> None:
-        """Clear the flag: calls to `wait` from now on block.
-
-        Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was changed.
-            OutcomeUnknown: The server did not answer; it may have been cleared.
-
-        Cost: 1 round trip.
-        """
+        """Clear the flag: calls to `wait` from now on block."""
         session = self._ref.session
         await session.run(_CLEAR(self._keys, request=session.new_address()))
 
     async def is_set(self) -> bool:
-        """Whether the flag is set now.
-
-        Cost: 1 round trip.
-        """
+        """Whether the flag is set now."""
         state = await self._inspect()
         return bool(state.is_set)
 
@@ -114,9 +97,6 @@ class Event:
 
         Raises:
             TimeoutError: The flag was not set in time.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked.
-            OutcomeUnknown: The server did not answer.
 
         Cost: 1 round trip if it is set. Otherwise 3, or 2 if another task of this process waits too; 0 while waiting.
         """

@@ -54,7 +54,6 @@ class Latch:
 
     Raises:
         ValueError: `count` is out of range, or `ttl` is not above 0.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(self, ref: SessionRef, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> None:
@@ -78,8 +77,6 @@ class Latch:
 
         Raises:
             ValueError: `n` is not from 1 to 1,000,000,000.
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was counted.
             OutcomeUnknown: The server did not answer; it may have been counted, once.
 
         Cost: 1 round trip, and 1 message to each process in which someone waits.
@@ -94,10 +91,7 @@ class Latch:
         return self._left(await call)
 
     async def remaining(self) -> int:
-        """How many are left now; 0 once the latch is open.
-
-        Cost: 1 round trip.
-        """
+        """How many are left now; 0 once the latch is open."""
         return self._left(await self._ref.session.run(_INSPECT(self._keys)))
 
     async def wait(self, *, timeout: Seconds | None = None) -> None:
@@ -108,9 +102,6 @@ class Latch:
 
         Raises:
             TimeoutError: The latch was not open in time.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked.
-            OutcomeUnknown: The server did not answer.
 
         Cost: 1 round trip if it is open. Otherwise 4, or 3 if another task of this process waits too; 0 while waiting.
         """

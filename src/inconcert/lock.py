@@ -42,7 +42,6 @@ class Lock(Permits[Lease]):
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(

@@ -300,7 +300,10 @@ class Leases(Mapping[str, Lease]):
         return any(lease.is_lost for lease in self.values())
 
     async def lost(self) -> None:
-        """Wait until one of them is lost, for leases without a body. Never returns if they are released first."""
+        """Wait until one of them is lost, for leases without a body. Never returns if they are released first.
+
+        Cost: Nothing is sent.
+        """
         async with anyio.create_task_group() as group:
 
             async def watch(lease: Lease) -> None:
@@ -329,7 +332,7 @@ class Leases(Mapping[str, Lease]):
             LeaseLost: One had already lapsed; another may hold it now.
             NotHeld: One was already released.
             Unavailable: The server refuses it for now. It is sent again until the leases lapse; ask again to know.
-            OutcomeUnknown: The server did not answer. Likewise.
+            OutcomeUnknown: The server did not answer. It is sent again until the leases lapse, as after `Unavailable`.
 
         Cost: 1 round trip for all together, and 1 message for each that has waiters.
         """

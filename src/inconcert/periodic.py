@@ -65,7 +65,6 @@ class Timetable:
         Raises:
             TypeError: `function` is not a coroutine function, or needs arguments.
             ValueError: The name is registered already, or `period` is not above 0.
-            InvalidName: `name` is empty or longer than 512 bytes.
         """
         entry = _Entry(self._ref, function, period=period, name=name)
         if entry.name in self._entries:

@@ -119,7 +119,6 @@ class RateLimiter:
 
     Raises:
         ValueError: `limit`, `period` or `burst` is out of range; `burst` permits may need 10 years to come back.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(self, ref: SessionRef, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> None:
@@ -146,11 +145,7 @@ class RateLimiter:
 
         Raises:
             ValueError: `cost` is out of range.
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was taken.
             OutcomeUnknown: The server did not answer; what it may have taken comes back with time.
-
-        Cost: 1 round trip.
         """
         answer = await self._take(cost, 0)
         remaining = max(0, self._burst - -(-answer.full_us // self._interval_us))
@@ -168,7 +163,6 @@ class RateLimiter:
         Raises:
             AcquireTimeout: The wait would be longer, which is known at once; nothing was taken.
             ValueError: `cost` or `timeout` is out of range.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked, now or when the turn came; nothing was taken.
             OutcomeUnknown: The server did not answer; what it may have taken comes back with time.
 
@@ -183,13 +177,6 @@ class RateLimiter:
         """How far it is used up; takes nothing.
 
         To refuse callers use `try_acquire`: what is there now may be gone when they take it.
-
-        Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked.
-            OutcomeUnknown: The server did not answer.
-
-        Cost: 1 round trip.
         """
         command = _INSPECT(self._keys, interval_us=self._interval_us)
         full_us, out_us, waiting = await self._ref.session.run(command)
@@ -200,13 +187,6 @@ class RateLimiter:
         """Give all permits back at once; who waits is served first.
 
         For an operator, after a mistake or a limit that was too strict: what was taken is forgotten.
-
-        Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was given back.
-            OutcomeUnknown: The server did not answer.
-
-        Cost: 1 round trip.
         """
         session = self._ref.session
         inboxes = session.inboxes(self._keys.line)

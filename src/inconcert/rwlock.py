@@ -56,7 +56,6 @@ class RWLock:
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(
@@ -115,18 +114,12 @@ class _Side(Permits[LeaseT_co]):
         )
 
     async def locked(self) -> bool:
-        """Whether `acquire` would wait: the other side holds the lock, or others already wait.
-
-        Cost: 1 round trip.
-        """
+        """Whether `acquire` would wait: the other side holds the lock, or others already wait."""
         waiting, held, holders = await self._inspect()
         return bool(waiting or held >= self._terms.limit or (held and holders[0].endswith(_ALONE.encode())))
 
     async def holders(self) -> list[str]:
-        """The `Lease.holder` of each holder of this side, in the order in which their leases end; at most 1,000.
-
-        Cost: 1 round trip.
-        """
+        """The `Lease.holder` of each holder of this side, in the order in which their leases end; at most 1,000."""
         return [holder for holder in await super().holders() if holder.endswith(_ALONE) == bool(self._mark)]
 
 

@@ -49,7 +49,6 @@ class Semaphore(Permits[Lease]):
 
     Raises:
         ValueError: `limit`, `permits` or `ttl` is out of its range, or `timeout` is below 0.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class Semaphore(Permits[Lease]):
             AcquireTimeout: They were not free in time, or the server did not answer in time, as `__cause__` and the
                 message say; the waiter has left the line.
             ValueError: `permits` or `timeout` is out of its range.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked, or is unreachable when the time is up; nothing was acquired.
             OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
 
@@ -111,11 +109,7 @@ class Semaphore(Permits[Lease]):
 
         Raises:
             ValueError: `permits` is out of its range.
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was acquired.
             OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
-
-        Cost: 1 round trip.
         """
         if permits is not None:
             return await self._taking(permits).try_acquire()

@@ -85,11 +85,7 @@ class PreparedJob:
         """Enqueue it: once, however often this is called within a minute.
 
         Raises:
-            NotConnected: The producer is closed.
-            Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
-
-        Cost: 1 round trip.
         """
         return self._producer._enqueue(self._job, self._tracing)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
@@ -188,11 +184,7 @@ class SyncProducer:
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
             InvalidName: A name is empty or longer than 512 bytes, or an entry of `after` is not a job id.
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
-            NotConnected: The producer is closed.
-            Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
-
-        Cost: 1 round trip.
         """
         return self.prepare(name, args, kwargs, **options).enqueue()
 
@@ -216,7 +208,6 @@ class SyncProducer:
             ValueError: As for `enqueue`.
             InvalidName: As for `enqueue`.
             InvalidPayload: As for `enqueue`.
-            NotConnected: The producer is closed.
 
         Cost: Nothing is sent.
         """
@@ -254,12 +245,6 @@ class SyncProducer:
             QueueShutDown: The queue was shut down; the item was not put in.
             InvalidPayload: JSON cannot hold the item, or it is larger than 1 MiB.
             ValueError: `delay` is negative or not a number, or another argument is out of its range.
-            InvalidName: The name is empty or longer than 512 bytes.
-            NotConnected: The producer is closed.
-            Unavailable: The server could not be asked; nothing was put in.
-            OutcomeUnknown: The server did not answer; it may have been put in.
-
-        Cost: 1 round trip.
         """
         check_putting(order, maxsize)
         keys, seconds, opened = ItemKeys(self._keys, queue), durations.delay(delay), self._opened()
@@ -290,12 +275,8 @@ class SyncProducer:
         Raises:
             InvalidPayload: The message is not JSON, or too large.
             ValueError: `max_age` is not above 0, or `max_messages` is out of range.
-            InvalidName: The name is empty or longer than 512 bytes.
-            NotConnected: The producer is closed.
             Unavailable: The server could not be asked, or has no memory; nothing was added.
             OutcomeUnknown: The server did not answer; it was added once, or not at all.
-
-        Cost: 1 round trip.
         """
         post: Post[JSON] = Post(self._keys, mailbox, max_messages=max_messages, max_age=max_age)
         opened, bodies = self._opened(), post.encode([message])
@@ -319,9 +300,6 @@ class SyncProducer:
             InvalidName: `name` is empty or longer than 512 bytes, or this cannot be a job id.
             InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.
             MessageRefused: The job has 1,000 messages, or they would exceed 16 MiB.
-            NotConnected: The producer is closed.
-            Unavailable: The server could not be asked; nothing was kept.
-            OutcomeUnknown: The server did not answer; it may have been kept.
 
         Cost: 1 round trip; 2 if the job has left its worker to wait for it.
         """
@@ -336,10 +314,6 @@ class SyncProducer:
 
         Raises:
             InvalidName: This cannot be a job id.
-            NotConnected: The producer is closed.
-            Unavailable: The server could not be asked.
-
-        Cost: 1 round trip.
         """
         check_job_id(job_id)
         look = Snapshot.take(self._jobs.of_id(job_id), job_id, "")
@@ -367,8 +341,6 @@ class SyncProducer:
             InvalidName: This cannot be a job id.
             UnreadablePayload: The result is not of this type.
             TypeError: JSON cannot represent this type.
-            NotConnected: The producer is closed.
-            Unavailable: The server could not be asked.
 
         Cost: 1 round trip if it has ended. Otherwise a connection of its own while it waits, 1 round trip to register
             and 1 when it has ended; 2 and another connection every 60 s between.

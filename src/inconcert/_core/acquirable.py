@@ -42,7 +42,6 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
         Raises:
             AcquireTimeout: It was not free in time, or the server did not answer in time, as `__cause__` and the
                 message say; the waiter has left the line.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked, or is unreachable when the time is up; nothing was acquired.
             OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
 
@@ -57,11 +56,7 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
             What was acquired, or None.
 
         Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was acquired.
             OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
-
-        Cost: 1 round trip.
         """
         held = await self._take(waits=False)
         return None if held is None else self._face(held)

@@ -52,7 +52,10 @@ class HeldLease(Generic[StateT]):
         return self._state.is_lost
 
     async def lost(self) -> None:
-        """Wait until it is lost: for leases without a body. Never returns if it is released first."""
+        """Wait until it is lost: for leases without a body. Never returns if it is released first.
+
+        Cost: Nothing is sent.
+        """
         self._check_loop()
         await self._state.lost()
 
@@ -64,8 +67,6 @@ class HeldLease(Generic[StateT]):
             NotHeld: It was released before.
             NotConnected: This is another event loop than the one on which it was acquired.
             OutcomeUnknown: The server did not answer; renewal is retried in the background until the deadline.
-
-        Cost: 1 round trip.
         """
         self._check_loop()
         await self._state.renew()
@@ -78,7 +79,7 @@ class HeldLease(Generic[StateT]):
             NotHeld: It was released before.
             NotConnected: This is another event loop than the one on which it was acquired.
             Unavailable: The server refuses it for now. It is sent again until the lease lapses; ask again to know.
-            OutcomeUnknown: The server did not answer. Likewise.
+            OutcomeUnknown: The server did not answer. It is sent again until the lease lapses, as after `Unavailable`.
 
         Cost: 1 round trip, and 1 message if someone waits.
         """

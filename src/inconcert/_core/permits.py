@@ -82,26 +82,17 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         self._label = label
 
     async def locked(self) -> bool:
-        """Whether `acquire` would wait: there are not enough free permits, or others wait already.
-
-        Cost: 1 round trip.
-        """
+        """Whether `acquire` would wait: there are not enough free permits, or others wait already."""
         standing = await self._inspect()
         return standing.held + self._permits > self._terms.limit or standing.waiting > 0
 
     async def holders(self) -> list[str]:
-        """The `Lease.holder` of each holder, in the order in which their leases end; at most 1,000.
-
-        Cost: 1 round trip.
-        """
+        """The `Lease.holder` of each holder, in the order in which their leases end; at most 1,000."""
         standing = await self._inspect()
         return [holder.decode() for holder in standing.holders]
 
     async def waiters(self) -> int:
-        """How many waiters are in line. One that died in line counts until its turn comes.
-
-        Cost: 1 round trip.
-        """
+        """How many waiters are in line. One that died in line counts until its turn comes."""
         standing = await self._inspect()
         return standing.waiting
 

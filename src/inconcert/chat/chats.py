@@ -133,8 +133,6 @@ class Chats(Generic[T]):
         Raises:
             ChatNotFound: The chat does not exist.
             OutcomeUnknown: The server did not answer; join again.
-
-        Cost: 1 round trip.
         """
         await join_chat(self._ref, self._keys, chat_id, user)
 
@@ -145,8 +143,6 @@ class Chats(Generic[T]):
             NotAMember: The user is not in the chat.
             ChatNotFound: The chat does not exist.
             OutcomeUnknown: The server did not answer; leave again, and treat the two errors above as success.
-
-        Cost: 1 round trip.
         """
         await leave_chat(self._ref, self._keys, chat_id, user)
 
@@ -162,8 +158,6 @@ class Chats(Generic[T]):
             NotAMember: `by` is not in the chat.
             ChatNotFound: The chat does not exist.
             OutcomeUnknown: The server did not answer; add again.
-
-        Cost: 1 round trip.
         """
         await join_chat(self._ref, self._keys, chat_id, user, check_name("user", by))
 
@@ -179,8 +173,6 @@ class Chats(Generic[T]):
             NotAMember: One of the two is not in the chat.
             ChatNotFound: The chat does not exist.
             OutcomeUnknown: The server did not answer; remove again, and treat `NotAMember` for the user as success.
-
-        Cost: 1 round trip.
         """
         await leave_chat(self._ref, self._keys, chat_id, user, check_name("user", by))
 
@@ -267,7 +259,6 @@ class Chats(Generic[T]):
                 handled.
 
         Raises:
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked at the beginning, or refused us later.
 
         Cost: 4 round trips to begin with, and 16 scripts. 0 while waiting. For each batch 1 message to the process, and
@@ -293,8 +284,6 @@ class Chats(Generic[T]):
             ValueError: `message_id` is below 1.
             NotAMember: The user is not in the chat.
             ChatNotFound: The chat does not exist.
-
-        Cost: 1 round trip.
         """
         call = self._ack(user, chat_id, whole("message_id", message_id))
         [reply] = await self._ref.session.gather([call])

@@ -132,9 +132,6 @@ class Election(Permits[Term]):
         While the server cannot be reached, the loop keeps retrying, with pauses of up to 2 s and a warning in the log
         for each attempt.
 
-        Raises:
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-
         Cost: that of `acquire()` for each term.
         """
         while True:
@@ -163,7 +160,8 @@ class Election(Permits[Term]):
 
         Raises:
             TypeError: `function` is not a coroutine function.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
+
+        Cost: That of `acquire()` for each term.
         """
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"{function!r} is not a coroutine function, and could not be stopped; write `async def`")
@@ -194,18 +192,12 @@ class Election(Permits[Term]):
         return False
 
     async def leader(self) -> str | None:
-        """The candidate that leads now, or None.
-
-        Cost: 1 round trip.
-        """
+        """The candidate that leads now, or None."""
         record = await self.record()
         return None if record is None else record.candidate
 
     async def record(self) -> ElectionRecord | None:
-        """The leader, its term and since when it leads, or None.
-
-        Cost: 1 round trip.
-        """
+        """The leader, its term and since when it leads, or None."""
         sight = await self._view()
         return sight.record
 
@@ -217,7 +209,6 @@ class Election(Permits[Term]):
         reached; afterwards, the state at that time.
 
         Raises:
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be reached at the beginning, or refused the subscription later.
             OutcomeUnknown: The server did not answer at the beginning.
 

@@ -82,7 +82,6 @@ class Index:
 
     Raises:
         ValueError: `stop_words` is a string.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(

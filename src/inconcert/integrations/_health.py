@@ -26,10 +26,7 @@ def live(concert: Coordinator) -> Answer:
 
 
 async def ready(concert: Coordinator) -> Answer:
-    """200 if the server answers, over the connection that everything uses; 503 after 4 s at most.
-
-    Cost: 1 round trip.
-    """
+    """200 if the server answers, over the connection that everything uses; 503 after 4 s at most."""
     try:
         async with asyncio.timeout(_LONGEST):
             await concert.ping()

@@ -108,7 +108,6 @@ class StoredAnswers:
 
         Raises:
             LeaseLost: The handler was cancelled before it had answered, because another may run it by now.
-            Unavailable: The server could not be asked; nothing was done.
             OutcomeUnknown: The server did not answer; nothing was done.
 
         Cost: 1 round trip for a stored answer; otherwise 5.

@@ -139,7 +139,6 @@ class InconcertBackend(BaseTaskBackend):
 
         Raises:
             TaskResultDoesNotExist: There is no such task, or its result is no longer kept.
-            Unavailable: The server could not be asked.
         """
         path, _, job_id = result_id.rpartition("@")
         try:

@@ -145,10 +145,7 @@ class Metrics(Collector):
             yield members
 
     async def refresh(self) -> None:
-        """Ask the server what `collect` tells of it. If it does not answer in 2 s, that is left out.
-
-        Cost: 1 round trip.
-        """
+        """Ask the server what `collect` tells of it. If it does not answer in 2 s, that is left out."""
         self._seen = await self._look()
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:

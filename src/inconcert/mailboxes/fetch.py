@@ -97,8 +97,6 @@ class Fetch(Place):
         them in the claim, so that they come back when it lapses, perhaps to a reader that knows them.
 
         Raises:
-            Unavailable: The server could not be asked.
-            OutcomeUnknown: The server did not answer.
             NotConnected: The coordinator was closed.
         """
         if not self.done():

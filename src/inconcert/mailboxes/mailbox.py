@@ -61,7 +61,6 @@ class Mailbox(Generic[T]):
     Raises:
         ValueError: `ttl` or `max_age` is not above 0, or `max_messages` is out of range.
         TypeError: JSON cannot represent `message_type`.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(
@@ -139,8 +138,6 @@ class Mailbox(Generic[T]):
 
         Raises:
             ValueError: `limit` is out of range.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer; what was claimed comes back.
 
         Cost: 1 round trip, and a script that nobody waits for to acknowledge. 0 while waiting, 1 when woken.
@@ -165,7 +162,6 @@ class Mailbox(Generic[T]):
         This works at any time, even if the claim has lapsed and another fetch has claimed them.
 
         Raises:
-            Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer; acknowledge them again.
 
         Cost: 1 round trip, and 1 script for each fetch that they are from.
@@ -174,10 +170,7 @@ class Mailbox(Generic[T]):
             await call
 
     async def unread(self) -> int:
-        """How many messages a fetch would find. Those claimed by other fetches do not count.
-
-        Cost: 1 round trip.
-        """
+        """How many messages a fetch would find. Those claimed by other fetches do not count."""
         count: int = await self._ref.session.run(_UNREAD(self._keys, max_age_ms=self._max_age_ms))
         return count
 
@@ -186,8 +179,6 @@ class Mailbox(Generic[T]):
 
         Returns:
             How many there were.
-
-        Cost: 1 round trip.
         """
         session = self._ref.session
         count: int = await session.run(_PURGE(self._keys, request=session.new_address()))

@@ -39,7 +39,6 @@ class Post(Generic[T]):
     Raises:
         ValueError: `max_age` is not above 0, or `max_messages` is out of range.
         TypeError: JSON cannot represent `message_type`.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(

@@ -44,8 +44,6 @@ class Member(HeldLease[MemberState]):
             LeaseLost: The membership has lapsed.
             NotHeld: It was released before.
             InvalidPayload: The value is not JSON, or longer than 4,096 bytes.
-            Unavailable: The server could not be asked; nothing was changed.
-            OutcomeUnknown: The server did not answer; it may have been changed.
 
         Cost: 1 round trip, and 1 message to each process of the group.
         """

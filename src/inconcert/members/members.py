@@ -57,7 +57,6 @@ class Members(AsyncWith[MemberState, Member]):
 
     Raises:
         ValueError: `ttl` is not above 0.
-        InvalidName: `name` is empty or longer than 512 bytes.
         InvalidPayload: `value` is not JSON, or longer than 4,096 bytes.
     """
 
@@ -75,7 +74,6 @@ class Members(AsyncWith[MemberState, Member]):
         """Become a member, until `release`: for a service that does not end with a block of code.
 
         Raises:
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked; nobody joined.
             OutcomeUnknown: The server did not answer; a membership that it may have begun ends or lapses.
 
@@ -86,11 +84,6 @@ class Members(AsyncWith[MemberState, Member]):
 
     async def list(self) -> dict[str, JSON]:
         """Who is in the group now, and with what: member id -> value. No need to join.
-
-        Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked.
-            OutcomeUnknown: The server did not answer.
 
         Cost: 1 round trip for about each 1,000 members, and 1 for each 100 that it finds to have lapsed.
         """
@@ -104,7 +97,6 @@ class Members(AsyncWith[MemberState, Member]):
         falls behind by more than 1,000 changes.  Nothing comes while the server cannot be reached.
 
         Raises:
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be reached at the beginning, or refused the subscription later.
             OutcomeUnknown: The server did not answer at the beginning.
 

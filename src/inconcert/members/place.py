@@ -42,11 +42,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, ref: SessionRef, name: str) -> Self:
-        """That of the group `name`.
-
-        Raises:
-            InvalidName: `name` is empty or longer than 512 bytes.
-        """
+        """That of the group `name`."""
         keys = ref.keys.of(MemberKeys, "members", name)
         return cls(name, keys, ref.keys.channel(keys.members, "members", name))
 

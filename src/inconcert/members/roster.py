@@ -50,11 +50,7 @@ class Rosters:
         self._found: WeakValueDictionary[tuple[str, str], Roster] = WeakValueDictionary()
 
     def of(self, place: Place) -> "Roster":
-        """The one of this group, in the open session.
-
-        Raises:
-            NotConnected: The coordinator is not open.
-        """
+        """The one of this group, in the open session."""
         session = self._ref.session
         key = session.id, place.name
         roster = self._found.get(key)
@@ -115,7 +111,6 @@ class Roster:
         """Return when the roster has been read; `open` it before.
 
         Raises:
-            Unavailable: The server could not be asked.
             OutcomeUnknown: It did not answer.
         """
         while self._version is None:

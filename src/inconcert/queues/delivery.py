@@ -105,7 +105,7 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
         Raises:
             NotClaimed: It has already ended, or this process was presumed dead.
             Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
-            OutcomeUnknown: The server did not answer. Likewise.
+            OutcomeUnknown: The server did not answer. It is sent again with each heartbeat, as after `Unavailable`.
 
         Cost: 1 round trip, shared by all that end in the same turn of the event loop.
         """
@@ -122,9 +122,7 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
             ValueError: `delay` is negative, or not a number.
             NotClaimed: It has already ended, or this process was presumed dead.
             Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
-            OutcomeUnknown: The server did not answer. Likewise.
-
-        Cost: 1 round trip.
+            OutcomeUnknown: The server did not answer. It is sent again with each heartbeat, as after `Unavailable`.
         """
         self._check_loop()
         await self._state.nack(durations.delay(delay))

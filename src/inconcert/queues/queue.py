@@ -100,7 +100,6 @@ class Queue(Generic[T]):
     Raises:
         ValueError: An argument is out of its range.
         TypeError: JSON cannot represent `item_type`.
-        InvalidName: The name is empty or longer than 512 bytes.
     """
 
     def __init__(
@@ -165,8 +164,6 @@ class Queue(Generic[T]):
             InvalidPayload: JSON cannot hold the item, it is not of the queue's type, or it is larger than 1 MiB.
             InvalidName: No item can have this `id`.
             ValueError: `delay` or `timeout` is negative, or not a number.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-            OutcomeUnknown: The server did not answer; it may have been put in.
 
         Cost: 1 round trip. Waiting for room: 1 more to be in line, 1 when woken, and 1 every 2 to 5 s.
         """
@@ -205,7 +202,6 @@ class Queue(Generic[T]):
             TimeoutError: No item came in time.
             QueueShutDown: The queue was shut down, and all items are done.
             ValueError: `timeout` is negative, or not a number.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: `timeout` is 0, and the server cannot be reached.
             OutcomeUnknown: `timeout` is 0, and the server did not answer; the next `get` receives what was claimed.
 
@@ -257,9 +253,6 @@ class Queue(Generic[T]):
         Raises:
             TimeoutError: Some are left: ready, delayed or claimed.
             ValueError: `timeout` is negative, or not a number.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked.
-            OutcomeUnknown: The server did not answer.
 
         Cost: 1 round trip; while it waits, 1 command every 2 to 5 s, and 1 message at the end.
         """
@@ -277,8 +270,6 @@ class Queue(Generic[T]):
                 hold items. Such an item, if it comes back, stays in the queue.
 
         Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer; call it again.
 
         Cost: 1 round trip, 1 more for each 100 consumers that wait, and 1 message for each of them. `immediate` adds
@@ -292,11 +283,7 @@ class Queue(Generic[T]):
         """Take items again after `shutdown`. Calls that have ended meanwhile stay so; does nothing to an open queue.
 
         Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer; call it again.
-
-        Cost: 1 round trip.
         """
         await set_state(self._ref.session, self._keys, OPEN)
 
@@ -310,17 +297,11 @@ class Queue(Generic[T]):
             raise StopAsyncIteration from None
 
     async def size(self) -> int:
-        """How many items may be taken now.
-
-        Cost: 1 round trip.
-        """
+        """How many items may be taken now."""
         return (await self.counts()).ready
 
     async def counts(self) -> QueueCounts:
-        """How many items there are, and where; and whether more may come.
-
-        Cost: 1 round trip.
-        """
+        """How many items there are, and where; and whether more may come."""
         state, _ = await self._inspect()
         return QueueCounts(state.ready, state.delayed, state.claimed, state.dead, is_shut_down=bool(state.shut))
 
@@ -328,8 +309,6 @@ class Queue(Generic[T]):
         """Age of the oldest ready item, in seconds since it was put in; None if the queue is empty.
 
         Only the two ends of the queue are checked, where the oldest item is unless `fifo` and `lifo` were mixed.
-
-        Cost: 1 round trip.
         """
         state, _ = await self._inspect()
         return state.oldest_ms / 1000 if state.oldest_ms >= 0 else None
@@ -389,8 +368,6 @@ class Queue(Generic[T]):
         Raises:
             ItemNotFound: The item is not in the dead-letter list.
             OutcomeUnknown: The server did not answer; it may be in the queue.
-
-        Cost: 1 round trip.
         """
         if not await self._dead_letters.replay([Replayed(item_id)], self._keys.only):
             raise ItemNotFound(self.name, item_id)

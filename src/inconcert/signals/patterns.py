@@ -41,7 +41,6 @@ class Signals(Generic[T]):
 
     Raises:
         TypeError: JSON cannot represent `payload_type`.
-        InvalidName: `pattern` is empty or longer than 512 bytes.
     """
 
     def __init__(self, ref: SessionRef, pattern: str, payload_type: Any = None) -> None:  # noqa: ANN401 - also unions

@@ -50,7 +50,6 @@ class Signal(Generic[T]):
 
     Raises:
         TypeError: JSON cannot represent `payload_type`.
-        InvalidName: `name` is empty or longer than 512 bytes.
     """
 
     def __init__(self, ref: SessionRef, name: str, payload_type: Any = None) -> None:  # noqa: ANN401 - also unions
@@ -80,9 +79,6 @@ class Signal(Generic[T]):
         Raises:
             TimeoutError: Nothing came in time; the line has been left.
             UnreadablePayload: It came with a payload that is not of the signal's type.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked.
-            OutcomeUnknown: The server did not answer.
 
         Cost: 2 round trips to begin with, or 1 if this process already listens to the signal; 0 while waiting.
         """
@@ -112,7 +108,6 @@ class Signal(Generic[T]):
 
         Raises:
             InvalidPayload: The payload is not JSON, not of the signal's type, or too large.
-            Unavailable: The server could not be asked; nothing was sent.
             OutcomeUnknown: The server did not answer; it was sent once, or not at all.
 
         Cost: 1 round trip, O(L) for L processes that listen, whatever the number of waiters in them.
@@ -135,7 +130,6 @@ class Signal(Generic[T]):
 
         Raises:
             InvalidPayload: The payload is not JSON, not of the signal's type, or too large.
-            Unavailable: The server could not be asked; nobody was woken.
             OutcomeUnknown: The server did not answer; one waiter was woken, or none.
 
         Cost: 1 round trip, and 1 message. Waiters whose process is gone are dropped, 100 in a round trip.

@@ -74,7 +74,6 @@ class Subscription(Generic[T_co]):
         """Subscribe: when this returns, every later broadcast is received.
 
         Raises:
-            NotConnected: The coordinator is not open.
             Unavailable: The server did not confirm in time, or refused.
 
         Cost: 1 round trip; 0 if this process already listens.

@@ -167,8 +167,6 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
 
     Raises:
         NotConnected: The coordinator was closed.
-        Unavailable: The server could not be asked.
-        OutcomeUnknown: The server did not answer.
         UnreadablePayload: A payload does not fit its signal's type.
     """
     try:

@@ -398,7 +398,8 @@ class TaskCoordinator:
         Raises:
             RuntimeError: `health` answers for another worker, which still runs.
             ValueError: `concurrency`, `max_jobs`, `grace` or `unknown_task_grace` is out of range.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
+
+        Cost: As docs/explanation/tasks.md counts it, for jobs and for idle workers.
         """
         from inconcert.tasks.health import watched
         from inconcert.tasks.schedule_follower import ScheduleFollower

@@ -59,7 +59,6 @@ async def drain(concert: Coordinator, *, delayed: bool = False, may_fail: bool =
         JobFailed: A job could not be run, for example of an unknown task, unless it may fail.
         AssertionError: 10,000 attempts were run, and more jobs are there; or 100 times in turn, delayed jobs have
             enqueued others, as a job does that enqueues itself with a delay.
-        NotConnected: The coordinator is not open.
 
     Cost: some 10 round trips, and those of a worker.
     """
@@ -110,7 +109,6 @@ async def assert_enqueued(
     Raises:
         AssertionError: There is no such job; it says which are enqueued.
         TypeError: The arguments do not fit the function.
-        NotConnected: The coordinator is not open.
 
     Cost: some 3 round trips, and a look at each key of the server.
     """
@@ -128,7 +126,6 @@ async def refute_enqueued(concert: Coordinator, task: Task[..., Any] | str, /, *
     Raises:
         AssertionError: There is such a job; it says which are enqueued.
         TypeError: The arguments do not fit the function.
-        NotConnected: The coordinator is not open.
     """
     __tracebackhide__ = True
     jobs = await _enqueued(concert)

@@ -23,7 +23,6 @@ async def assert_nothing_held(concert: Coordinator) -> None:
 
     Raises:
         AssertionError: Something is held.
-        NotConnected: The coordinator is not open.
 
     Cost: a look at each key of the server, and 1 round trip for each name that is or was held.
     """
@@ -51,7 +50,6 @@ async def lapse(lease: Lease) -> None:
     Raises:
         NotHeld: It was released before.
         LeaseLost: It had lapsed before.
-        NotConnected: The coordinator is not open.
 
     Cost: 2 round trips.
     """

@@ -1,4 +1,4 @@
-"""Views of a server for those who operate it: its memory and persistence, its user's rights, keys that stay by mistake.
+"""Views of a server for its operators: its memory and persistence, its user's rights, keys that stay by mistake.
 
 A command of `inconcert` or a page of the dashboard shows them; nothing that runs by itself asks for them.
 
