@@ -4,7 +4,7 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Any
 
@@ -309,6 +309,61 @@ async def test_wait_that_was_refused_leaves_nothing_to_repeat(
         await wait()
     await concert._ref.session.check()  # after the reply to what was sent before
     assert not concert._ref.session.renewal.is_needed
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["ended", "goes on"])
+async def test_shared_keys_are_let_go_of_again_after_a_refusal(
+    concert: Coordinator, own_server: RealServer, other: Coordinator, goes_on: bool
+) -> None:
+    """Their member stays one: nothing would lapse; and keys that it asks for meanwhile stay its own."""
+    keys = [f"key {number}" for number in range(20)]
+    async with concert.members("a", ttl=TTL) as here:
+        async with aclosing(here.shares(keys)) as shares:
+            assert set(await anext(shares)) == set(keys)
+            refuse(own_server, writes=True)
+        await eventually(lambda: not here._state.has_let_go)
+        refuse(own_server, writes=False)
+        async with AsyncExitStack() as stack:
+            few: dict[str, int] = {}
+            if goes_on:
+                few = await anext(await stack.enter_async_context(aclosing(here.shares(keys[:1]))))
+            there = await stack.enter_async_context(other.members("a", ttl=TTL))
+            theirs = await stack.enter_async_context(aclosing(there.shares(keys)))
+            own = {key for key in keys if there._state.roster.owner(key) == there.id}
+            with anyio.fail_after(SOON):
+                while set(await anext(theirs)) != own - few.keys():
+                    pass
+
+
+async def test_watchers_learn_of_a_vacancy_after_a_refusal(
+    concert: Coordinator, own_server: RealServer, other: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The term was released before: only the record of the leader was refused to be removed."""
+    election = concert.election("a", ttl=TTL)
+    record, term = election._record, await election.acquire()
+    channel = concert._ref.session.channel
+    submit, vacations = channel.submit, list[Call]()
+
+    def watched(call: Call) -> None:
+        if call.command.script.name == "elections/vacate" and not vacations:
+            vacations.append(call)
+        else:
+            submit(call)
+
+    async with aclosing(other.election("a").watch()) as records:
+        assert await anext(records) is not None
+        monkeypatch.setattr(channel, "submit", watched)
+        await term.release()
+        refuse(own_server, writes=True)
+        [vacation] = vacations
+        submit(vacation)
+        with pytest.raises(Unavailable, match="NOREPLICAS"):
+            await vacation
+        refuse(own_server, writes=False)
+        with anyio.fail_after(SOON):
+            assert await anext(records) is None
+    await eventually(lambda: not own_server.command("EXISTS", record))
+    await eventually(lambda: not concert._ref.session.renewal.is_needed)
 
 
 ENDS: dict[str, Callable[[Any], Awaitable[None]]] = {

@@ -1,11 +1,13 @@
 """The engine of a term: the lease of a leader, proclaimed as long as it is held."""
 
 import asyncio
+import time
 from typing import NamedTuple
 
 from inconcert._core.own_loop import check_loop
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState, RenewCall
 from inconcert._core.session import Session
+from inconcert._core.unconfirmed import Withdrawal
 from inconcert._redis.protocol.scripts import Command, load
 from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
@@ -120,10 +122,14 @@ class TermState(PermitState):
 
     def _start_release(self) -> Call:
         release = super()._start_release()
+        record, life = self._candidacy.record, self.deadline - time.monotonic()
+        Withdrawal(self.session, record, f"{self.holder} {record}", self._vacation, life=max(0.0, life))
+        return release
+
+    def _vacation(self) -> Call:
         candidacy = self._candidacy
         command = _VACATE(candidacy.keys, record=candidacy.record, holder=self.holder, changes=candidacy.changes)
-        self.session.channel.submit(Call(command, must_run=True))
-        return release
+        return Call(command, must_run=True)
 
 
 class _RenewTerm(RenewCall):

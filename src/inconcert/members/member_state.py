@@ -9,7 +9,7 @@ from weakref import WeakSet
 from inconcert._core.caller import Noted
 from inconcert._core.lease_state import LeaseState
 from inconcert._core.permit_state import RenewCall
-from inconcert._core.renewal import local_deadline
+from inconcert._core.renewal import local_deadline, next_try
 from inconcert._core.unconfirmed import Withdrawal
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command, load
@@ -58,6 +58,7 @@ class MemberState(LeaseState):
         is_sharing: Whether keys are being handed out to it.
         asked_for: All keys that it has ever asked to share.
         let_go: Lets go of all these; does nothing until it has asked for some.
+        has_let_go: False once the server has not confirmed that, until it is asked again.
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class MemberState(LeaseState):
         "_user",
         "asked_for",
         "feeds",
+        "has_let_go",
         "is_sharing",
         "let_go",
         "noted",
@@ -88,6 +90,7 @@ class MemberState(LeaseState):
         self.is_sharing = False
         self.asked_for: frozenset[str] = frozenset()
         self.let_go: Callable[[MemberState], None] = _nothing
+        self.has_let_go = True
         self._reconnects = roster.session.reconnects
         self._has_joined = False  # and its user has it
         deadline = local_deadline(asked_at, joining.ttl)
@@ -153,6 +156,13 @@ class MemberState(LeaseState):
         self._tell_end()
         self._ended(self.loss())
 
+    def let_go_failed(self) -> None:
+        """Renew soon, and let go of the keys then: the server has refused that, or did not answer."""
+        self.has_let_go = False
+        if not self.is_over:
+            self.renew_at = min(self.renew_at, next_try(self.deadline, self._ttl))
+            self._renewal.add(self)
+
     # Called with the replies of renewals.
 
     def told(self, version: int, look_ms: int) -> None:
@@ -163,8 +173,9 @@ class MemberState(LeaseState):
         reconnects = self.roster.session.reconnects
         if reconnects != self._reconnects:  # the server may be another one, and have what was let go of last
             self._reconnects = reconnects
-            if not self.is_sharing:
-                self.let_go(self)
+            self.has_let_go = self.has_let_go and self.is_sharing
+        if not (self.has_let_go or self.is_sharing):
+            self.let_go(self)
         look_at = time.monotonic() + look_ms / 1000
         if look_ms and look_at < self.renew_at:
             self.renew_at = look_at

@@ -18,6 +18,7 @@ from inconcert._core.retry import retry_until_answered
 from inconcert._redis.protocol.scripts import Command, load
 from inconcert._redis.wire.call import Call
 from inconcert._rules.rendezvous import Division
+from inconcert.errors import InconcertError
 from inconcert.members.changes import Changed, Freed, Joined, Left, Lost, News, Reconnected, StartOver
 from inconcert.members.member_state import MemberState
 from inconcert.members.place import MemberKeys
@@ -99,11 +100,12 @@ class Shares:
         check_loop(self._state.loop, self._state.roster)
         given = self._given or {}
         reconnects, self._reconnects = self._reconnects, self._state.roster.reconnects
-        if reconnects == self._reconnects:
+        is_sure = reconnects == self._reconnects and self._state.has_let_go
+        if is_sure:
             let_go = [key for key in self._held if key not in owned and key not in given]
             let_go += self._refused - owned  # their claims may come once more, late
             wanted = [key for key in owned - self._held.keys() if key not in self._refused or key in self._again]
-        else:  # the server may be another one, and lack what was claimed or let go of last
+        else:  # the server may be another one, and lack what was claimed or let go of last, or has refused that
             let_go = [key for key in self._state.asked_for if key not in owned and key not in given]
             wanted = [*(owned | given.keys())]
         self._again.clear()
@@ -113,6 +115,7 @@ class Shares:
         turn = self._state.next_turn()
         what = f"sharing the keys of members {self._state.name!r}"
         tokens = await retry_until_answered(_log, what, partial(self._ask, turn, let_go, wanted))
+        self._state.has_let_go |= not is_sure
         for key in let_go:
             self._held.pop(key, None)
             self._refused.discard(key)
@@ -138,15 +141,30 @@ class Shares:
 
     def _let_go_of_all(self) -> None:
         """The user asks no more: others may have its keys."""
-        _let_go(self._state, [*self._held, *self._refused])
+        _let_go(self._state, [*self._held, *self._refused] if self._state.has_let_go else None)
 
 
 def _let_go(state: MemberState, keys: Iterable[str] | None = None) -> None:
     """Let go of these keys, or of all that the member has ever asked for, without waiting for the reply."""
     channel = state.roster.session.channel
+    state.has_let_go |= keys is None
     if not state.is_over and not channel.is_closed:
         for command in _commands(state, state.next_turn(), state.asked_for if keys is None else keys, is_claim=False):
-            channel.submit(Call(command, must_run=True))
+            channel.submit(_LetGo(state, command))
+
+
+class _LetGo(Call):
+    """The call that lets go of keys; it is repeated with a renewal if the server refuses it."""
+
+    __slots__ = ("_member",)
+
+    def __init__(self, member: MemberState, command: Command) -> None:
+        super().__init__(command, must_run=True)
+        self._member = member
+
+    def failed(self, error: InconcertError) -> None:
+        self._member.let_go_failed()
+        super().failed(error)
 
 
 def _commands(state: MemberState, turn: int, keys: Iterable[str], *, is_claim: bool) -> list[Command]:
