@@ -171,9 +171,15 @@ async def test_closing_fails_what_waits_for_a_slot(network: Network, namespace: 
 
 
 async def test_idle_consumer_notices_what_came_while_its_master_was_replaced(
-    own_cluster: RealCluster, namespace: str
+    own_cluster: RealCluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was told nothing, or by a server that is gone; then it sleeps at the new master, and is told at once."""
+    for module, name in (
+        (consumer_module, "_SHORTEST_SLEEP"),
+        (consumer_module, "_LONGEST_SLEEP"),
+        (bells_module, "_AGAIN"),
+    ):
+        monkeypatch.setattr(module, name, 60.0)  # only what it is told ends its sleep
     master = own_cluster.owner(f"{{{namespace}:queue:q}}:bell")
     async with (
         Coordinator(own_cluster.url, namespace=namespace) as here,
@@ -187,7 +193,7 @@ async def test_idle_consumer_notices_what_came_while_its_master_was_replaced(
                 master.kill()
                 await asyncio.to_thread(own_cluster.wait_for_new_master, master)
             await there.queue("q").put(item)
-            delivery = await asyncio.wait_for(getter, 1.5)
+            delivery = await asyncio.wait_for(getter, 20.0)
             assert delivery.item == item
             await delivery.ack()
 
