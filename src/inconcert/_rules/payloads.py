@@ -52,12 +52,12 @@ def encode_plain(start: bytes, values: Sequence[Any], are_floats: Sequence[bool]
     Args:
         start: The text before the list.
         values: The list.
-        are_floats: For each value whether it is a float.
+        are_floats: For each value whether it is a float; empty if none is.
 
     Returns:
         The text; None if a value must be looked at by itself, because it may be refused.
     """
-    if not all(map(math.isfinite, compress(values, are_floats))):
+    if are_floats and not all(map(math.isfinite, compress(values, are_floats))):
         return None
     try:
         text = start + msgspec.json.encode(values)

@@ -15,7 +15,7 @@ from inconcert.tasks.dead_jobs import DeadJob, DeadJobs
 from inconcert.tasks.group import Group
 from inconcert.tasks.group_ids import check_group_id
 from inconcert.tasks.history import EndedJob, Histories
-from inconcert.tasks.job import Job
+from inconcert.tasks.job import Job, JobLink
 from inconcert.tasks.job_actions import JobActions
 from inconcert.tasks.job_description import JobDescription, describe
 from inconcert.tasks.job_pages import JobPage, JobPages
@@ -55,7 +55,7 @@ class Tasks:
         Raises:
             InvalidName: `job_id` is not a job id.
         """
-        return Job(self._ref, self._jobs, self._watches, check_job_id(job_id), is_new=False)
+        return Job(JobLink(self._ref, self._jobs, self._watches), check_job_id(job_id), is_new=False)
 
     def group(self, group_id: str) -> Group:
         """The group of this id, as `Group.id` or `ClaimedJob.group` has it; no I/O, so it may not exist.

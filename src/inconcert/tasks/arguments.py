@@ -77,7 +77,7 @@ class Arguments:
         # The types of arguments that are sent and received as they are, for each number of them that fits.
         numbers = range(self._fewest, len(kinds) + 1) if are_plain else ()
         self._plain = {tuple(kinds[:number]) for number in numbers}
-        self._are_floats = [kind is float for kind in kinds]
+        self._are_floats = [kind is float for kind in kinds] if float in kinds else []
         self._start = b'{"name":%s,"args":' % msgspec.json.encode(task)
 
     def to_json(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[list[JSON], dict[str, JSON]]:

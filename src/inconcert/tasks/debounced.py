@@ -26,12 +26,15 @@ class DebouncedJob:
     Args:
         job: The job, if it is a new one.
         key_ring: What it is signed with.
+
+    Attributes:
+        job: As given.
     """
 
-    __slots__ = ("_job", "_key_ring", "_numbers", "_place", "_waits")
+    __slots__ = ("_key_ring", "_numbers", "_place", "_waits", "job")
 
     def __init__(self, job: NewJob, key_ring: KeyRing) -> None:
-        self._job = job
+        self.job = job
         self._key_ring = key_ring
         self._numbers = itertools.count(1)
         self._place = job.draft.options.queue
@@ -39,7 +42,7 @@ class DebouncedJob:
 
     def enqueue(self) -> Command:
         """The command that adds it, or replaces the one that waits."""
-        job, options = self._job, self._job.draft.options
+        job, options = self.job, self.job.draft.options
         id_ = self._waits or job.id
         text = stored_as(job.draft, id_, self._key_ring, job.trace) if self._waits else job.text
         place = job.keys.queue(self._place)
@@ -65,6 +68,6 @@ class DebouncedJob:
             self._waits, self._place = id_.decode(), place.decode()
             return None
         if answer == _BEGIN_AGAIN:
-            self._waits, self._place = "", self._job.draft.options.queue
+            self._waits, self._place = "", self.job.draft.options.queue
             return None
         return "" if answer == _ADDED else str(id_, "ascii")

@@ -39,7 +39,7 @@ class Draft(Generic[R_co]):
         scheduled_at: float | None = None,
         limits: str = "",
         is_by_name: bool = False,
-        sealed: bytes | None = None,
+        sealed: bytes = b"",
         returns: type[R_co] | None = None,
         yields: type[object] | None = None,
     ) -> None:
@@ -50,11 +50,11 @@ class Draft(Generic[R_co]):
         self._among = name if limits or (is_by_name and options.unique is None) else ""
         self.returns = returns
         self.yields = yields
-        self.text = (
-            seal(Call(name, args, kwargs, limits, options.at if scheduled_at is None else scheduled_at), options.terms)
-            if sealed is None
-            else sealed + options.terms
-        )
+        if sealed:  # its call, as `Arguments.seal` returns it
+            self.text = sealed + options.terms
+        else:
+            at = options.at if scheduled_at is None else scheduled_at
+            self.text = seal(Call(name, args, kwargs, limits, at), options.terms)
 
     def __repr__(self) -> str:
         return f"<Draft of {self.name!r}>"
@@ -74,7 +74,8 @@ def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> 
     text = draft.text
     if trace:
         text = with_trace(text, trace)
-    text = key_ring.sign(JOB, job_id, text)
+    if key_ring.signs:
+        text = key_ring.sign(JOB, job_id, text)
     if draft.limits or draft.options.are_marked:
         return draft.options.marks(draft.name, draft.limits) + text
     return text

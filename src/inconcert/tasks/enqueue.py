@@ -7,7 +7,9 @@ for each job that runs after others, or after a silence.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from itertools import chain, groupby, islice
+from operator import attrgetter, itemgetter
+from typing import Any, TypeVar
 
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.protocol.replies import Reply
@@ -16,7 +18,7 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.debounced import DebouncedJob
 from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.draft import Draft, NewJob, enqueue
-from inconcert.tasks.job import Job
+from inconcert.tasks.job import Job, JobLink
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import JobKeys, JobKeyspace
 from inconcert.tasks.traced import Traced
@@ -27,6 +29,7 @@ __all__ = ["EnqueueBatcher", "EnqueueMiddleware"]
 _log = logging.getLogger("inconcert.tasks")
 
 R = TypeVar("R")
+T = TypeVar("T", Draft[Any], NewJob)
 
 EnqueueMiddleware = Callable[[str, str], Mapping[str, str]]
 """Given the name of a task and of a queue, returns headers for a job that is about to be enqueued."""
@@ -35,6 +38,9 @@ _MOST = 500  # jobs in one script
 _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
 _MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way; the rest waits for them
 _MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
+
+_TEXT, _PARENTS = attrgetter("text"), attrgetter("options.after")
+_PLACE = attrgetter("keys", "draft.options")  # jobs of which it is equal may go in one script
 
 
 class EnqueueBatcher:
@@ -52,9 +58,9 @@ class EnqueueBatcher:
     def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches) -> None:
         self._ref = ref
         self._jobs = jobs
-        self._watches = watches
+        self._link = JobLink(ref, jobs, watches)
         self.middlewares: list[EnqueueMiddleware] = []
-        self._waiting: dict[tuple[Session, JobKeys, str], list[_Entry]] = {}
+        self._waiting: dict[tuple[Session, JobKeys, str], list[_Part]] = {}
 
     def with_headers(self, task: str, options: Options) -> Options:
         """The options of a job of this task, with the headers that the middlewares add; its own come first."""
@@ -71,50 +77,50 @@ class EnqueueBatcher:
     async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
         session = self._ref.session
-        jobs: list[Job[R]] = []
         if not drafts:
-            return jobs
+            return []
+        if not session.observers:
+            return await self._add(session, drafts, "")
         with Traced(session.observers, drafts) as traced:
-            for portion in _portions(drafts):
-                if session.channel.is_full:
-                    for keys in self._jobs.partitions:
-                        await session.channel.has_room(keys.bodies)
-                jobs += await self._add(session, portion, traced.trace)
-            traced.jobs = jobs
+            traced.jobs = jobs = await self._add(session, drafts, traced.trace)
         return jobs
 
     async def _add(self, session: Session, drafts: Sequence[Draft[R]], trace: str) -> list[Job[R]]:
-        entries: list[_Entry] = []
-        for draft in drafts:
-            job = NewJob.of(draft, session, self._jobs, trace=trace)
-            entry = job, session.loop.create_future()
-            entries.append(entry)
-            place = session, job.keys, draft.options.queue
+        jobs: list[Job[R]] = []
+        for portion in _portions(drafts, _MOST_AT_ONCE, _MOST_BYTES_AT_ONCE):
+            if session.channel.is_full:
+                for keys in self._jobs.partitions:
+                    await session.channel.has_room(keys.bodies)
+            jobs += await self._add_at_once(session, portion, trace)
+        return jobs
+
+    async def _add_at_once(self, session: Session, drafts: Sequence[Draft[R]], trace: str) -> list[Job[R]]:
+        jobs = [NewJob.of(draft, session, self._jobs, trace=trace) for draft in drafts]
+        caller = _Caller(session.loop, len(jobs))
+        for (keys, options), alike in groupby(jobs, _PLACE):
+            place = session, keys, options.queue
             waiting = self._waiting.get(place)
             if waiting is None:
                 waiting = self._waiting[place] = []
                 session.loop.call_soon(self._send, *place)
-            waiting.append(entry)
-        try:
-            jobs = [
-                Job(
-                    self._ref,
-                    self._jobs,
-                    self._watches,
-                    await other or job.id,
-                    is_new=not other.result(),
-                    queue=job.draft.options.queue,
-                    returns=job.draft.returns,
-                    yields=job.draft.yields,
-                )
-                for job, other in entries
-            ]
-        finally:
-            for _, other in entries:
-                other.cancel()  # after a cancellation: those that are not sent stay here, all of them
-        if followed := {job.keys for job, _ in entries if job.draft.options.after and job.follows_elsewhere}:
+            most = 1 if options.after or options.debounce is not None else _MOST
+            for part in _portions(list(alike), most, _MOST_BYTES):
+                waiting.append((caller, part))
+        known = await caller  # if this is cancelled, what was not sent stays here
+        if any(map(_PARENTS, drafts)):
+            followed = {job.keys for job in jobs if job.draft.options.after and job.follows_elsewhere}
             await self._ask_parents(session, followed)
-        return jobs
+        return [
+            Job(
+                self._link,
+                known.get(job.id, job.id),
+                is_new=job.id not in known,
+                queue=draft.options.queue,
+                returns=draft.returns,
+                yields=draft.yields,
+            )
+            for job, draft in zip(jobs, drafts, strict=True)
+        ]
 
     async def _ask_parents(self, session: Session, partitions: Iterable[JobKeys]) -> None:
         """Let parents in other partitions know of the jobs that were added to these."""
@@ -124,33 +130,34 @@ class EnqueueBatcher:
             _log.warning("jobs that wait for jobs in other partitions cannot ask for these yet: %s", error)
 
     def _send(self, session: Session, keys: JobKeys, queue: str) -> None:
-        batch: list[_Entry] = []
-        size = 0
-        entries = self._waiting.pop((session, keys, queue))
+        batch: list[_Part] = []
+        count = size = 0
+        parts = self._waiting.pop((session, keys, queue))
         try:
-            for entry in entries:
-                job, other = entry
-                if other.done():  # its caller has gone
+            for caller, jobs in parts:
+                options, bulk = jobs[0].draft.options, sum(map(len, map(_TEXT, jobs)))
+                if caller.done():  # it has gone
                     continue
-                if job.draft.options.after:
-                    _submit(_Adding(session, keys, queue, [entry]), session)
+                if options.after:
+                    _submit(_Adding(session, keys, queue, [(caller, jobs)]), session)
                     continue
-                if job.draft.options.debounce is not None:
-                    _submit(_Debouncing(session, entry, DebouncedJob(job, session.key_ring)), session)
+                if options.debounce is not None:
+                    _submit(_Debouncing(session, caller, DebouncedJob(jobs[0], session.key_ring)), session)
                     continue
-                if batch and (len(batch) == _MOST or size + len(job.text) > _MOST_BYTES):
+                if batch and (count + len(jobs) > _MOST or size + bulk > _MOST_BYTES):
                     _submit(_Adding(session, keys, queue, batch), session)
                     session.channel.flush()  # so that the server works on these while we prepare the next
-                    batch, size = [], 0
-                batch.append(entry)
-                size += len(job.text)
+                    batch, count, size = [], 0, 0
+                batch.append((caller, jobs))
+                count += len(jobs)
+                size += bulk
             if batch:
                 _submit(_Adding(session, keys, queue, batch), session)
         except Exception as error:  # noqa: BLE001 - any: their callers would wait forever
-            for _, other in entries:  # some of them may have been sent
-                if not other.done():
-                    other.set_exception(error)
-                    other.exception()
+            for caller, _ in parts:  # some of these may have been sent
+                if not caller.done():
+                    caller.set_exception(error)
+                    caller.exception()
 
 
 def _submit(call: Call, session: Session) -> None:
@@ -160,75 +167,100 @@ def _submit(call: Call, session: Session) -> None:
         call.fail(error)
 
 
-def _portions(drafts: Sequence[Draft[R]]) -> Iterator[Sequence[Draft[R]]]:
-    """In their order, in parts that may be under way at once; of at least one."""
+def _portions(all_of_them: Sequence[T], most: int, most_bytes: int) -> Iterable[Sequence[T]]:
+    """In their order, in parts of so many and so many bytes at most, and of at least one."""
+    count = len(all_of_them)
+    if count == 1 or (count <= most and sum(map(len, map(_TEXT, all_of_them))) <= most_bytes):
+        return (all_of_them,)
+    return _cut(all_of_them, most, most_bytes)
+
+
+def _cut(all_of_them: Sequence[T], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
     first = size = 0
-    for last, draft in enumerate(drafts):
-        if last > first and (last - first == _MOST_AT_ONCE or size + len(draft.text) > _MOST_BYTES_AT_ONCE):
-            yield drafts[first:last]
+    for last, each in enumerate(all_of_them):
+        if last > first and (last - first == most or size + len(each.text) > most_bytes):
+            yield all_of_them[first:last]
             first, size = last, 0
-        size += len(draft.text)
-    yield drafts[first:]
+        size += len(each.text)
+    yield all_of_them[first:]
 
 
-# One job to be enqueued, and the live job that has its unique name already; '' if it was added.
-_Entry = tuple[NewJob, asyncio.Future[str]]
+class _Caller(asyncio.Future[Mapping[str, str]]):
+    """Waits until all its jobs are enqueued; then for each that was not new the id of the live job with its name."""
+
+    __slots__ = ("_known", "_left")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
+        super().__init__(loop=loop)
+        self._left = count
+        self._known: dict[str, str] = {}
+
+    def answered(self, jobs: Sequence[NewJob], answers: Sequence[bytes]) -> None:
+        """For each of these jobs, which are some of its own: the id of the live job; empty if it was added."""
+        if any(answers):
+            self._known |= {job.id: answer.decode() for job, answer in zip(jobs, answers, strict=True) if answer}
+        self._left -= len(jobs)
+        if not self._left and not self.done():
+            self.set_result(self._known)
+
+
+# Jobs of one caller that may go in one script: those that go alone are parts of one.
+_Part = tuple[_Caller, Sequence[NewJob]]
 
 
 class _Adding(Call):
     """The call that enqueues jobs to one queue."""
 
-    __slots__ = ("_batch", "_observers")
+    __slots__ = ("_batch", "_jobs", "_observers")
 
-    def __init__(self, session: Session, keys: JobKeys, queue: str, batch: list[_Entry]) -> None:
-        super().__init__(enqueue(keys, queue, [job for job, _ in batch]))
+    def __init__(self, session: Session, keys: JobKeys, queue: str, batch: Sequence[_Part]) -> None:
+        self._jobs = list(chain.from_iterable(map(itemgetter(1), batch)))
+        super().__init__(enqueue(keys, queue, self._jobs))
         self._batch = batch
         self._observers = session.observers
 
     @property
     def is_wanted(self) -> bool:
-        return any(not other.done() for _, other in self._batch)
+        return any(not caller.done() for caller, _ in self._batch)
 
     def answered(self, reply: Reply) -> None:
-        for (_, other), answer in zip(self._batch, reply, strict=True):
-            if not other.done():
-                other.set_result(answer.decode())
+        answers = iter(reply)
+        for caller, jobs in self._batch:
+            caller.answered(jobs, list(islice(answers, len(jobs))))
         for observer in self._observers:
-            for (job, _), answer in zip(self._batch, reply, strict=True):
+            for job, answer in zip(self._jobs, reply, strict=True):
                 if not answer:
                     observer.job_enqueued(job.draft.name, job.draft.options.queue)
         super().answered(reply)
 
     def callers(self) -> Callers:
-        return (self, *(other for _, other in self._batch))
+        return (self, *(caller for caller, _ in self._batch))
 
 
 class _Debouncing(Call):
     """The call that enqueues a job after a silence, or replaces the one that waits for it."""
 
-    __slots__ = ("_debounced", "_entry", "_session")
+    __slots__ = ("_caller", "_debounced", "_session")
 
-    def __init__(self, session: Session, entry: _Entry, debounced: DebouncedJob) -> None:
+    def __init__(self, session: Session, caller: _Caller, debounced: DebouncedJob) -> None:
         super().__init__(debounced.enqueue())
         self._session = session
-        self._entry = entry
+        self._caller = caller
         self._debounced = debounced
 
     @property
     def is_wanted(self) -> bool:
-        return not self._entry[1].done()
+        return not self._caller.done()
 
     def answered(self, reply: Reply) -> None:
-        job, other = self._entry
-        known = self._debounced.added(reply)
+        job, known = self._debounced.job, self._debounced.added(reply)
         if known is not None:
-            if not other.done():
-                other.set_result(known)
+            self._caller.answered([job], [known.encode()])
             for observer in () if known else self._session.observers:
                 observer.job_enqueued(job.draft.name, job.draft.options.queue)
-        elif not other.done():
-            _submit(_Debouncing(self._session, self._entry, self._debounced), self._session)
+        elif not self._caller.done():
+            _submit(_Debouncing(self._session, self._caller, self._debounced), self._session)
         super().answered(reply)
 
     def callers(self) -> Callers:
-        return (self, self._entry[1])
+        return (self, self._caller)

@@ -24,7 +24,7 @@ from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.group_calls import Calls, check_call, check_calls, check_member, each_call
 from inconcert.tasks.group_ids import callback_id, member_id
-from inconcert.tasks.job import Job
+from inconcert.tasks.job import Job, JobLink
 from inconcert.tasks.store import (
     ADD_MEMBERS,
     CLOSE_GROUP,
@@ -234,7 +234,7 @@ class Group:
     # Private.
 
     def _job(self, job_id: str) -> Job[JSON]:
-        return Job(self._ref, self._jobs, self._watches, job_id, is_new=False)
+        return Job(JobLink(self._ref, self._jobs, self._watches), job_id, is_new=False)
 
     async def _cancel(self, ids: Sequence[str]) -> int:
         """Cancel these jobs of the group, in their queues; returns how many had not ended."""

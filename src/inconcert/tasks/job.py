@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import anyio
 import msgspec
@@ -18,11 +18,11 @@ from inconcert.tasks.feed import read_items
 from inconcert.tasks.messages import JobMessage
 from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.step_records import StepRecord, list_steps
-from inconcert.tasks.store import CHILDREN, RESCHEDULE, JobKeyspace
+from inconcert.tasks.store import CHILDREN, RESCHEDULE, JobKeys, JobKeyspace
 from inconcert.tasks.stream import Place, Stream, StreamItem, follow, place_of
 from inconcert.tasks.watch import Watches
 
-__all__ = ["Job", "Progress"]
+__all__ = ["Job", "JobLink", "Progress"]
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -45,6 +45,20 @@ class Progress:
     text: str = ""
 
 
+class JobLink(NamedTuple):
+    """How handles of jobs reach these: one for all handles of a coordinator.
+
+    Attributes:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+        watches: The waits for jobs in this process.
+    """
+
+    ref: SessionRef
+    jobs: JobKeyspace
+    watches: Watches
+
+
 class Job(Generic[R_co]):
     """An enqueued job, whose function returns an `R`.
 
@@ -55,13 +69,11 @@ class Job(Generic[R_co]):
         created: False if a live job already had the unique name: then this is that job, with `debounce` as it is now.
     """
 
-    __slots__ = ("_jobs", "_keys", "_queue", "_ref", "_returns", "_watches", "_yields", "created", "id")
+    __slots__ = ("_link", "_queue", "_returns", "_yields", "created", "id")
 
     def __init__(
         self,
-        ref: SessionRef,
-        jobs: JobKeyspace,
-        watches: Watches,
+        link: JobLink,
         job_id: str,
         *,
         is_new: bool,
@@ -71,10 +83,7 @@ class Job(Generic[R_co]):
     ) -> None:
         self.id = job_id
         self.created = is_new
-        self._ref = ref
-        self._jobs = jobs
-        self._keys = jobs.of_id(job_id)
-        self._watches = watches
+        self._link = link
         self._queue = queue
         self._returns = returns
         self._yields = yields
@@ -169,7 +178,7 @@ class Job(Generic[R_co]):
         place = place_of(after)
         item_type = self._yields if as_type is None else as_type
         converter = Converter(f"an item of the stream of job {self.id}", Any if item_type is None else item_type)
-        return follow(self._ref, self._watches, self.id, place, converter)
+        return follow(self._link.ref, self._link.watches, self.id, place, converter)
 
     async def cancel(self, *, timeout: Seconds | None = None) -> bool:
         """Cancel the job, and wait until it is certain that it will not run, or has stopped.
@@ -229,7 +238,7 @@ class Job(Generic[R_co]):
             return status is JobStatus.QUEUED and delay_ms == 0
         keys = self._keys
         place = keys.queue(name.decode())
-        session = self._ref.session
+        session = self._link.ref.session
         request = session.new_address()
         command = RESCHEDULE(keys, place, delay_ms=delay_ms, name=place.name, request=request, ids=[self.id])
         is_due_then: int = await session.run(command)
@@ -258,7 +267,7 @@ class Job(Generic[R_co]):
 
         Cost: 1 round trip; 2 if the job has left its worker to wait for it.
         """
-        session = self._ref.session
+        session = self._link.ref.session
         message = JobMessage(session, self._keys, self.id, name, value)
         while (kept := message.was_kept(await session.run(message.send()))) is None:
             pass  # it waits in a queue that is known now
@@ -275,7 +284,7 @@ class Job(Generic[R_co]):
 
         Cost: 1 round trip for each 1 MiB of them.
         """
-        return await list_steps(self._ref.session, self._keys, self.id)
+        return await list_steps(self._link.ref.session, self._keys, self.id)
 
     async def items(self, *, limit: int = 50) -> list[StreamItem[JSON]]:
         """The latest items of its stream that are kept, the oldest first, whatever the state of the job.
@@ -292,7 +301,7 @@ class Job(Generic[R_co]):
 
         Cost: 1 round trip.
         """
-        found = await read_items(self._ref.session, self._keys, self.id, "", -whole("limit", limit, most=1_000))
+        found = await read_items(self._link.ref.session, self._keys, self.id, "", -whole("limit", limit, most=1_000))
         return [
             StreamItem(Place(found.run, number).id, found.attempt, decode(text))
             for number, text in enumerate(found.texts, found.first)
@@ -311,13 +320,18 @@ class Job(Generic[R_co]):
         Cost: 1 round trip.
         """
         most = whole("limit", limit, most=1_000)
-        pairs = await self._ref.session.run(CHILDREN(self._keys, after="", limit=most, is_deep=0, ids=[self.id]))
+        pairs = await self._link.ref.session.run(CHILDREN(self._keys, after="", limit=most, is_deep=0, ids=[self.id]))
         return [child.decode() for child in pairs[1::2]]
 
     # Private.
 
+    @property
+    def _keys(self) -> JobKeys:
+        """The keys of its partition."""
+        return self._link.jobs.of_id(self.id)
+
     async def _inspect(self, address: str = "") -> Snapshot:
-        return Snapshot.read(await self._ref.session.run(Snapshot.take(self._keys, self.id, address)))
+        return Snapshot.read(await self._link.ref.session.run(Snapshot.take(self._keys, self.id, address)))
 
     async def _ended(self, timeout: float | None) -> Snapshot:
         """Wait until it has ended."""
@@ -333,11 +347,11 @@ class Job(Generic[R_co]):
     async def _cancel(self, seen: Snapshot) -> bool:
         """Have the server cancel it; returns whether it is certain that it no longer runs."""
         place = self._keys.queue(seen.about.decode() if seen.status in _OUT_OF_QUEUE else self._queue)
-        [answer] = await cancel(self._ref.session, self._jobs, self._keys, place, [self.id])
+        [answer] = await cancel(self._link.ref.session, self._link.jobs, self._keys, place, [self.id])
         return answer != STILL_RUNS
 
     async def _watch(self, *, is_cancelling: bool = False) -> Snapshot:
-        watch = self._watches.join(self._ref.session, self.id)
+        watch = self._link.watches.join(self._link.ref.session, self.id)
         try:
             while True:
                 changed, watch.is_noted = watch.changed, True
@@ -348,4 +362,4 @@ class Job(Generic[R_co]):
                     return seen
                 await watch.woken(changed)
         finally:
-            self._watches.leave(watch)
+            self._link.watches.leave(watch)

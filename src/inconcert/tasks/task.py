@@ -186,22 +186,15 @@ class Bound(Generic[P, T]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]:
         """As `Task.call`, with these options."""
         task, types = self._task, self._task.arguments
-        sealed = types.seal(args, kwargs) if self._is_plain else None
-        values, named = types.to_json(args, kwargs) if sealed is None else ((), {})
+        if self._is_plain and (sealed := types.seal(args, kwargs)) is not None:
+            options = self._enqueuing.with_headers(task.name, self._options)
+            return Draft(task.name, (), {}, options, sealed=sealed, returns=types.returns, yields=types.yields)
+        values, named = types.to_json(args, kwargs)
         options = self._enqueuing.with_headers(task.name, self._options)
         limits = ""
         if self._limits is not None:
             limits = self._limits.of(task.name, options.queue, args, kwargs, expires=options.expires)
-        return Draft(
-            task.name,
-            values,
-            named,
-            options,
-            limits=limits,
-            sealed=sealed,
-            returns=types.returns,
-            yields=types.yields,
-        )
+        return Draft(task.name, values, named, options, limits=limits, returns=types.returns, yields=types.yields)
 
 
 def name_of_task(task: Task[..., Any] | str) -> str:
