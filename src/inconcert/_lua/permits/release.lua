@@ -8,15 +8,22 @@
 -- RETURNS  {held} no waiters | {held, retry_ms, grant, ...}: 1 if it was held; the rest as in acquire
 -- TWICE    {0, ...}: it is no longer held; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
--- @include drop_holder
+local is_wide = string.find(holder, 'x%d+$')
 local ends = ended ~= '' and redis.call('ZSCORE', holders, holder)
-local held = drop_holder(holders, holder)  -- first: it frees memory, so a full server accepts the rest
+local held = redis.call('ZREM', holders, holder)  -- first: it frees memory, so a full server accepts the rest
 if place ~= '' then
   redis.call('ZREM', waiters, place)
 end
+if not (ends or is_wide) and redis.call('EXISTS', waiters) == 0 then
+  return {held}  -- the usual case, before the functions of the others are made
+end
+-- @include drop_holder
 -- @include server_time
 -- @include follows_loss
 -- @include mark_lost
+if is_wide then
+  drop_holder(holders, holder)
+end
 if ends then
   local has_lapsed = ended == 'late' and tonumber(ends) <= server_time() / 1000
   if has_lapsed or ended == 'lost' or ended == 'unused' and follows_loss(ends) then
