@@ -196,7 +196,7 @@ async def test_large_steps_wait_for_room_and_are_not_given_up_meanwhile(
         async with in_background(concert.run_worker("default", concurrency=20)):
             jobs = await concert.enqueue_many([body.call(number) for number in range(20)])
             await eventually(lambda: len(ran) == 20, timeout=WITHIN)
-            await eventually(lambda: bool(channel._waiting_for_room), timeout=WITHIN)
+            await eventually(lambda: bool(channel._room.lines), timeout=WITHIN)
             assert channel._bytes < 200_000
             proxy.release_replies()
             for job in jobs:

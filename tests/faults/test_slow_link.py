@@ -320,7 +320,7 @@ async def test_callers_that_wait_for_room_end_when_the_coordinator_closes(proxy:
     await echo(session, "well")
     proxy.mute()
     calls = [asyncio.create_task(session.run(ECHO(key=KEY, text="x" * 900_000))) for _ in range(20)]
-    await eventually(lambda: sum(map(len, channel_of(session)._waiting_for_room.values())) > 10)
+    await eventually(lambda: sum(map(len, channel_of(session)._room.lines.values())) > 10)
     await concert.__aexit__(None, None, None)
     outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
     assert {type(outcome) for outcome in outcomes} <= {NotConnected, OutcomeUnknown, Unavailable}

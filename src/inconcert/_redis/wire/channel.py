@@ -32,6 +32,7 @@ from inconcert._redis.wire.call import Call
 from inconcert._redis.wire.held_back import HeldBack
 from inconcert._redis.wire.large_replies import LargeReplies
 from inconcert._redis.wire.link import Link
+from inconcert._redis.wire.room import Room
 from inconcert._redis.wire.traffic import traffic
 from inconcert._redis.wire.transport import ChannelOwner
 from inconcert._redis.wire.wire import Pool, Wire
@@ -100,8 +101,7 @@ class Channel:
         self._bytes = 0  # of all these calls
         self._flush_is_due = False
         self.timer: asyncio.TimerHandle | None = None
-        self._waiting_for_room: dict[int, deque[_Waiting]] = {}  # by the limit on bytes under way
-        self._served_at = 0.0  # when a reply last came while callers waited for room
+        self._room = Room(self._has_more_than, timeout=timeout)
         self.is_closed = False
 
     async def open(self) -> None:
@@ -122,7 +122,7 @@ class Channel:
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(_CLOSE_TIMEOUT if self._wire is not None else 0):
                 while self._unsent or self._held_back.calls or self._not_run or self._unanswered:
-                    await self._room(_MOST_BYTES, 0, None)  # returns after each reply, because any reply leaves room
+                    await self._room.wait(_MOST_BYTES)  # returns after each reply, because any reply leaves room
             await self._link.close()
         if self.timer is not None:
             self.timer.cancel()
@@ -130,8 +130,7 @@ class Channel:
         for call in self._take_all():
             call.give_up(self._with_reason("before the coordinator was closed"))
         self._bytes = 0
-        for waiting in itertools.chain.from_iterable(self._waiting_for_room.values()):
-            waiting.end()  # the caller then finds the channel closed
+        self._room.close()
 
     def submit(self, call: Call) -> None:
         """Send a call with the next flush, whatever else is under way.
@@ -190,14 +189,14 @@ class Channel:
         self._unsent.clear()
         traffic.commands += len(pieces)
         wire.write(b"".join(pieces))
-        if self._waiting_for_room:
-            self._make_room()
+        if self._room.lines:
+            self._room.make()
 
     def give_back(self) -> list[Call]:
         """Return all calls that are not answered yet, in their order: they go elsewhere, and this is to be closed."""
         calls = self._take_all() + self._large_replies.take_all()
         self._bytes = 0
-        self._make_room()
+        self._room.make()
         return calls
 
     async def has_room(self, key: str, call: Call | None = None) -> None:
@@ -206,7 +205,7 @@ class Channel:
         size = len(call.packed) if call is not None else 0
         most = _MOST_LARGE_BYTES if size > _LARGE else _MOST_BYTES
         while self._has_more_than(most):
-            await self._room(most, size, call)
+            await self._room.wait(most, call)
 
     @property
     def is_full(self) -> bool:
@@ -263,9 +262,8 @@ class Channel:
                     self._spoiled(call, error, "was executed, but its reply is invalid")
         if self._must_look and not self._flush_is_due:
             self._flush_soon()
-        if self._waiting_for_room:
-            self._served_at = self._loop.time()
-            self._make_room()
+        if self._room.lines:
+            self._room.served()
 
     def disconnected(self, error: Exception) -> None:
         del error  # the link logs it
@@ -409,8 +407,10 @@ class Channel:
             late.give_up(self._with_reason(self._in_time))
         self._not_run = deque(call for call in self._not_run if now < call.give_up_at)
         self._unsent = deque(call for call in self._unsent if now < call.give_up_at)
-        self._send_away(now)
-        self._make_room()
+        if self._room.lines and not self.is_closed:
+            is_mute = self._wire is not None
+            self._room.send_away(now, "the calls before it are not answered" if is_mute else str(self._link.last_error))
+        self._room.make()
         checks += [call.give_up_at for call in (*self._not_run, *self._held_back.calls, *self._unsent)]
         checks += [call.give_up_at for call in self._unanswered if call is not None and now < call.give_up_at]
         # Never at once: a call that is late already ends with its connection.
@@ -426,17 +426,6 @@ class Channel:
         if now >= mute_at:
             self._link.drop(ConnectionError(f"no reply for {self._patience:g} s"))
         return [min(mute_at, now + self._patience / 4) if wire.is_backed_up else mute_at]
-
-    def _send_away(self, now: float) -> None:
-        """Fail the callers that waited for room while nothing was answered for a whole call timeout."""
-        for waiting in itertools.chain.from_iterable(self._waiting_for_room.values()):
-            if now >= max(waiting.since, self._served_at) + self._timeout and not (waiting.done() or self.is_closed):
-                waiting.set_exception(self._no_room(waiting.call))
-
-    def _no_room(self, call: Call | None) -> Unavailable:
-        why = "the calls before it are not answered" if self._wire is not None else self._link.last_error
-        what = f"was not sent within {self._timeout:g} s: {why}; nothing was executed, so try again later"
-        return Unavailable(f"the call {what}") if call is None else call.operation.error(Unavailable, what)
 
     def _tick_within(self, seconds: float) -> None:
         """Run `_tick` after this time at the latest."""
@@ -455,46 +444,3 @@ class Channel:
         return (
             self._bytes > most or len(self._unanswered) + len(self._unsent) + len(self._held_back.calls) > _MOST_CALLS
         )
-
-    async def _room(self, most: int, size: int, call: Call | None) -> None:
-        waiting = _Waiting(size, self._loop.time(), call)
-        self._waiting_for_room.setdefault(most, deque()).append(waiting)
-        try:
-            await waiting
-        except asyncio.CancelledError:
-            self._make_room()  # for another caller
-            raise
-
-    def _make_room(self) -> None:
-        for most, line in list(self._waiting_for_room.items()):
-            promised = 0
-            while line and not self._has_more_than(most - promised):
-                waiting = line.popleft()
-                if not waiting.done():
-                    promised += waiting.size
-                    waiting.end()
-            if not line:
-                del self._waiting_for_room[most]
-
-
-class _Waiting(asyncio.Future[None]):
-    """A caller that waits for room.
-
-    Attributes:
-        size: Bytes needed, for a large call; otherwise 0.
-        call: What is to be submitted; None if that is not known.
-        since: When the wait began, by the loop's clock.
-    """
-
-    __slots__ = ("call", "since", "size")
-
-    def __init__(self, size: int, since: float, call: Call | None) -> None:
-        super().__init__()
-        self.call = call
-        self.size = size
-        self.since = since
-
-    def end(self) -> None:
-        """Let the caller re-check."""
-        if not self.done():
-            self.set_result(None)
