@@ -128,8 +128,9 @@ async def test_cancelled_call_is_not_sent_again(proxy: Proxy, server: RealServer
 
 
 async def test_call_that_was_not_sent_yet_is_dropped_when_it_is_cancelled(concert: Coordinator) -> None:
-    """It is never executed."""
+    """It is never executed: it was to go with another."""
     session = session_of(concert)
+    session.channel.submit(Call(ECHO(key=KEY, text="first")))
     assert await cancel_at(1, "as the wait begins", session.run(COUNT(key=KEY)))
     assert await session.run(COUNT(key=KEY)) == 1
     await raw(concert).delete(KEY)

@@ -311,6 +311,8 @@ class _Release(ReleaseCall):
 
     __slots__ = ("lease",)
 
+    goes_at_once = True
+
     def __init__(self, lease: PermitState, command: Command) -> None:
         super().__init__(lease.session.lines, command)
         self.lease = lease

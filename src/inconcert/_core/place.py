@@ -45,6 +45,7 @@ class Place(Call, InboxReceiver):
         "ticket",
     )
 
+    goes_at_once = True
     kind: ClassVar[str]  # of the messages for it, see `_redis/wire/inbox.py`
 
     def __init_subclass__(cls) -> None:

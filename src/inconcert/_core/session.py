@@ -18,7 +18,7 @@ from inconcert._redis.driver.clients import Client
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
-from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.call import AwaitedCall, Call
 from inconcert._redis.wire.turns import each_in_turns
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected
@@ -161,7 +161,7 @@ class Session(Origin):
             OutcomeUnknown: It was sent, and no reply came in time.
             WrongState: A key holds something that is not ours.
         """
-        call = Call(command)
+        call = AwaitedCall(command)
         await self.channel.has_room(call.key, call)
         self.channel.submit(call)
         return await call

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.protocol.replies import Reply
-from inconcert._redis.wire.call import Call, Callers
+from inconcert._redis.wire.call import AwaitedCall, Call, Callers
 from inconcert.errors import InconcertError
 from inconcert.tasks.debounced import DebouncedJob
 from inconcert.tasks.dependents import pass_on
@@ -208,7 +208,7 @@ class _Caller(asyncio.Future[Mapping[str, str]]):
 _Part = tuple[_Caller, Sequence[NewJob]]
 
 
-class _Adding(Call):
+class _Adding(AwaitedCall):
     """The call that enqueues jobs to one queue."""
 
     __slots__ = ("_batch", "_jobs", "_observers")

@@ -10,7 +10,7 @@ from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire.background import attempt
 from inconcert.errors import InconcertError, Unavailable
 
-__all__ = ["Call", "Callers"]
+__all__ = ["AwaitedCall", "Call", "Callers"]
 
 Callers: TypeAlias = Iterable[asyncio.Future[Any]]
 
@@ -25,6 +25,8 @@ class Call(asyncio.Future[Reply]):
         command: What is called.
         must_run: Whether the command is sent even if its caller was cancelled: true for cleanup.
         overtakes: Whether it may pass calls that are held back, whatever their keys: true for renewals.
+        goes_at_once: Whether it is written now if nothing is under way: true if its caller waits for it, and sends
+            nothing with it.
         is_redirected: Whether it goes to a node that is still importing its slot, which must be told so before.
         sends: How often it was written; more than once means that an earlier reply was lost.
     """
@@ -32,6 +34,7 @@ class Call(asyncio.Future[Reply]):
     __slots__ = ("command", "give_up_at", "is_redirected", "must_run", "packed", "sends", "sent_at")
 
     overtakes = False
+    goes_at_once = False
 
     def __init__(self, command: Command, *, must_run: bool = False) -> None:
         super().__init__()
@@ -101,3 +104,11 @@ class Call(asyncio.Future[Reply]):
         """From now on send the script's source too: the server may not have it."""
         if self.command.script.source:  # otherwise it is a plain command
             self.packed = self.command.pack_with_source()
+
+
+class AwaitedCall(Call):
+    """A call whose caller waits for it, and sends nothing with it."""
+
+    __slots__ = ()
+
+    goes_at_once = True

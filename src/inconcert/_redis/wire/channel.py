@@ -1,7 +1,8 @@
 """One connection that carries the commands of all coroutines of a process.
 
 A call is appended to a buffer and the buffer is written once per turn of the event loop, so a hundred coroutines that
-send at the same time cost one write and one read.  Replies come in the order of the commands; each goes to its own
+send at the same time cost one write and one read.  A call that nothing else goes with need not wait for the end of the
+turn: if nothing is under way, it is written at once.  Replies come in the order of the commands; each goes to its own
 call.  A cancelled caller only stops waiting: its command stays in the stream, its reply is read and dropped, and no
 other call can receive it.
 
@@ -133,7 +134,7 @@ class Channel:
         self._room.close()
 
     def submit(self, call: Call) -> None:
-        """Send a call with the next flush, whatever else is under way.
+        """Send a call with the next flush, or now, whatever else is under way.
 
         Raises:
             NotConnected: The channel is closed.
@@ -155,10 +156,15 @@ class Channel:
         self._bytes += size
         if size > _LARGE:
             self._must_look = True
-        if not self._flush_is_due:
-            self._flush_soon()
-        elif len(self._unsent) >= _ENOUGH:
+        if self._flush_is_due:
+            if len(self._unsent) >= _ENOUGH:
+                self.flush()
+        elif call.goes_at_once and not (self._unanswered or self._must_look):
             self.flush()
+            if self._unsent:  # there is no connection, or it is full
+                self._flush_soon()
+        else:
+            self._flush_soon()
         if self.timer is None:
             self.timer = self._loop.call_at(call.give_up_at - self._patience, self._tick)
 
