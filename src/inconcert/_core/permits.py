@@ -13,6 +13,7 @@ Source: docs/explanation/permits.md
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from inconcert._core.acquirable import Acquirable
@@ -75,7 +76,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         self._ref = ref
         self._keys = ref.keys.of(PermitKeys, kind, name)
         self._ttl = durations.ttl(ttl)
-        self._terms = _Terms(limit, self._ttl)
+        self._terms = _terms(limit, self._ttl)
         self._mark = mark if permits == 1 else f"x{permits}"
         self._permits = permits
         self._metrics_name = metrics_name or ""
@@ -167,7 +168,7 @@ class Standing(NamedTuple):
 
 
 class _Terms:
-    """What a caller asks for."""
+    """Limit and times that a caller asks for."""
 
     __slots__ = ("handoff_ms", "limit", "ttl", "ttl_ms")
 
@@ -176,6 +177,9 @@ class _Terms:
         self.ttl = ttl
         self.ttl_ms = milliseconds(ttl)
         self.handoff_ms = milliseconds(min(ttl, _HANDOFF))
+
+
+_terms = lru_cache(maxsize=256)(_Terms)  # a program has few of them, and makes many objects with each
 
 
 class _Attempt(Place):

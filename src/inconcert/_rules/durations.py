@@ -81,6 +81,8 @@ def _above_0(parameter: str, value: Seconds) -> float:
 
 def in_seconds(parameter: str, value: Seconds) -> float:
     """Check a time: 0 or more, in seconds; an error names the parameter."""
+    if type(value) is float and 0 <= value <= _LONGEST:
+        return value
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"{parameter} is {value!r}; give seconds as a number or a timedelta")  # noqa: TRY004 - documented

@@ -208,4 +208,4 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _filled(bundle: type[KeysT], start: str) -> KeysT:
-    return bundle._make([start + part for part in bundle._fields])
+    return bundle._make(map(start.__add__, bundle._fields))
