@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from itertools import takewhile
 from typing import Any
 
 from fakeredis import FakeRedis
@@ -11,9 +12,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PROMOTE, RECOVER, REPLAY
 from inconcert._redis.protocol.keys import Keyspace
-from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.protocol.scripts import Binder, Command
 from inconcert.tasks.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
-from inconcert.tasks.store import ACK_AND_ENQUEUE, ACK_WITH_PLUGS, CANCEL, ENQUEUE, LIFT_LIMITS, RESCHEDULE, JobKeys
+from inconcert.tasks.store import (
+    ACK_AND_ENQUEUE,
+    ACK_WITH_PLUGS,
+    CANCEL,
+    CLAIM_WITH_PLUGS,
+    ENQUEUE,
+    LIFT_LIMITS,
+    RESCHEDULE,
+    JobKeys,
+)
 from tests.support.world import examples
 
 HOUR = 3_600_000  # milliseconds
@@ -98,6 +108,31 @@ class LimitsModel(RuleBasedStateMachine):
             return
         self.numbers[worker] += 1
         self.take(worker, count)
+
+    @rule(pick=picks, count=st.integers(1, 20))
+    def claim_without_plugs(self, pick: int, count: int) -> None:
+        """It takes what comes before the first job that has limits, or had some when it was cancelled, and says so."""
+        worker = self.any_worker(pick)
+        before = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        known = [job for job in before if job in self.live or self.client.hexists(self.keys.facts, job)]
+        plain = list(takewhile(self.is_plain, known))
+        self.numbers[worker] += 1
+        taken, status = self.claim_by(CLAIM, worker, self.numbers[worker], count)
+        assert list(taken) == plain[:count]
+        if len(plain) < min(count, len(known)):
+            assert status == 2
+        left = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        assert left == before[len(before) - len(left) :]
+        assert [job for job in left if job in known] == known[len(taken) :]
+        self.held[worker].update(taken)
+
+    def is_plain(self, job: str) -> bool:
+        """Whether the plain form of a script may claim it."""
+        return job in self.live and not (self.limits[job] or self.key[job] or self.rate[job] or self.expires(job))
+
+    def expires(self, job: str) -> bool:
+        """Whether scripts know when it expires."""
+        return re.match(rb"\d+ \d+/\S*/e\d+ ", self.client.hget(self.keys.bodies, job)) is not None
 
     @precondition(lambda self: any(self.held.values()))
     @rule(pick=picks, has_follower=st.booleans(), task=st.sampled_from(sorted(LIMITS)))
@@ -375,7 +410,13 @@ class LimitsModel(RuleBasedStateMachine):
         return job, f"3{limits} {{}}" if limits else "{}"
 
     def ask(self, worker: str, number: int, count: int) -> dict[str, int]:
-        command = CLAIM(
+        taken, status = self.claim_by(CLAIM_WITH_PLUGS, worker, number, count)
+        assert status == 1 + bool(self.client.exists(self.keys.places)) or not taken
+        return taken
+
+    def claim_by(self, script: Binder, worker: str, number: int, count: int) -> tuple[dict[str, int], int]:
+        """By this form of the script."""
+        command = script(
             self.keys,
             claimed=self.keys.claimed(worker),
             queues=self.place[1:],
@@ -388,7 +429,7 @@ class LimitsModel(RuleBasedStateMachine):
         status, *answer = self.run(command)
         assert status
         assert answer[0] < HELD_BACK_MS / 2
-        return {job.decode(): at for job, _, at, *_ in zip(*[iter(answer[2:])] * 8, strict=True)}
+        return {job.decode(): at for job, _, at, *_ in zip(*[iter(answer[2:])] * 8, strict=True)}, status
 
     def ack_of(self, worker: str, job: str, at: int) -> Command:
         """What ends a job that is done."""

@@ -21,7 +21,7 @@ def title(path: Path) -> str:
 def _forms(path: Path) -> list[str]:
     text = path.read_text("utf-8")
     groups = {group for line in re.findall(r"^ *-- @only (.+)$", text, re.MULTILINE) for group in line.split()}
-    if "-- PLUGS " not in text:
+    if not groups and "-- PLUGS " not in text:
         return [title(path)]
     return sorted(title(path) if group == "plain" else f"{title(path)}+{group}" for group in groups or {"jobs"})
 

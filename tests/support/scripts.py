@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inconcert._redis.protocol.scripts import Command, load
+from tests.support.lua_files import FORMS, file_of
 
 __all__ = ["command_of", "scripts_run", "sent_in"]
 
@@ -22,6 +23,6 @@ def scripts_run(stats: Mapping[str, Mapping[str, Any]]) -> int:
 
 
 def sent_in(data: bytes, name: str) -> int:
-    """How many calls of this script are in what was written."""
-    script = load(name)
-    return data.count(script.sha.encode()) + data.count(script.source.encode())
+    """How many calls of this script are in what was written, in any of its forms."""
+    scripts = [load(form) for form in FORMS if file_of(form) == name]
+    return sum(data.count(script.sha.encode()) + data.count(script.source.encode()) for script in scripts)

@@ -38,6 +38,7 @@ C = TypeVar("C", bound=ClaimState)
 
 Ending = Callable[[], Awaitable[None]]
 
+_LIMITS_IN_USE = 2  # what a claim answers if it met something that has limits; with plugs, as long as some are in use
 _A_MOMENT = 0.05  # seconds after which a lapse can be seen
 _MOST = 500  # in one claim or one acknowledgement, so that no script takes long
 _MOST_DEAD = 10  # workers that one heartbeat returns
@@ -59,6 +60,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     """
 
     kind = "worker"  # as log lines name it
+    _claim_with_plugs = staticmethod(CLAIM)  # claims what has limits, too, if it can have some
+    _uses_limits = True  # whether some had limits at the last claim; not known before the first
 
     def __init__(
         self,
@@ -140,7 +143,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         """
         order, count = self._policy.turn(min(count, _MOST))
         queues = [self._by_name[name] for name in order]
-        command = CLAIM(
+        script = self._claim_with_plugs if self._uses_limits else CLAIM
+        command = script(
             self._keys,
             claimed=self._claimed,
             queues=keys_of(queues),
@@ -161,6 +165,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         if not status:
             self._session.renewal.remove(self)
             self.lose()
+        has_stopped = status == _LIMITS_IN_USE and not self._uses_limits  # at a job that the plain form does not claim
+        self._uses_limits = status == _LIMITS_IN_USE
         if self.is_lost:  # also while the reply was on its way: its claims belong to others already
             return [], None
         next_ms, now_ms, *parts = answer
@@ -170,6 +176,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._policy.took(order, len(found) if is_cut else count, [row.queue.decode() for row in found])
         self.is_behind = len(found) == count or is_cut
         self._number += 1  # only now, because opening them may be cancelled too
+        if has_stopped and not found:
+            return await self.claim(count)
         if len(opened) < len(found):
             next_ms = 0  # the others have ended, and there may be more after them
         return opened, next_ms / 1000 if next_ms >= 0 else None

@@ -55,6 +55,7 @@ __all__ = [
     "CANCELLING",
     "CHILDREN",
     "CLAIMED_IDS",
+    "CLAIM_WITH_PLUGS",
     "CLOSE_GROUP",
     "COMMIT_STEP",
     "COUNT_CLAIMED",
@@ -283,6 +284,7 @@ class StatsRow(NamedTuple):
 
 
 ACK_WITH_PLUGS = load("claims/ack+jobs").bind(JobKeys)
+CLAIM_WITH_PLUGS = load("claims/claim+jobs").bind(JobKeys)
 ACK_AND_ENQUEUE = load("tasks/ack_and_enqueue+jobs").bind(JobKeys, QueueKeys)
 ADD_MEMBERS = load("tasks/add_members").bind(JobKeys)
 END_EXPIRED = load("tasks/end_expired").bind(JobKeys, QueueKeys)

@@ -32,6 +32,7 @@ from inconcert.tasks.step_records import read_steps
 from inconcert.tasks.store import (
     APPEND_ITEMS,
     CANCELLING,
+    CLAIM_WITH_PLUGS,
     COMMIT_STEP,
     FREE_NAMES,
     NOTE_UNDO,
@@ -65,6 +66,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         policy: As for `WorkerLease`, and so are the others.
     """
 
+    _claim_with_plugs = staticmethod(CLAIM_WITH_PLUGS)
     _keys: JobKeys
     _said = 0  # progress reports so far
     _heard: frozenset[str] = frozenset()  # of jobs that were cancelled before the reply of their claim was read

@@ -1,6 +1,9 @@
 -- claims/claim: take jobs, or items, from the queues, in their order, for a worker.
 --
--- KEYS  bodies workers claimed facts states paused clock idle undo places held_back queues..
+-- @only jobs
+-- KEYS  places held_back undo
+-- @end
+-- KEYS  bodies workers claimed facts states paused clock idle queues..
 --       claimed: hash  id -> 'place attempt since_ms queue-name', and '#' -> 'number id ...' of the last claim; of this
 --         worker; the places rise from job to job
 --       queues: list, then its bell (list) and delayed (zset), for each queue, the most urgent first
@@ -13,20 +16,23 @@
 --          there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
 --          which attempt this is, how many attempts failed, whether somebody wants it cancelled, where it comes from,
 --          and its flags, see flag.lua
+--          | {2, ...}: the same, and limits are in use: without plugs it has stopped at a job that has some
 --          | {0}: this worker was presumed dead
 -- TWICE    the jobs of the first run again, as far as they are not done, and no others; none after a later claim
 -- COST     O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
 --          about 1,000 at most, and up to 499 more in each queue
 -- @include server_time
--- @include ring
+-- @include read_facts
+-- @only jobs
 -- @include parse_limits
 -- @include pass_over
 -- @include take_places
 -- @include settle_places
--- @include read_facts
+-- @end
 local HOUR_MS = 3600000
 local PARTS = 3  -- keys of each queue
 local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
+local AT_ONCE = 16  -- ids to look at in one go, each of which may have 1 MiB
 local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
 local AFTER_TIME, BRACE, byte = 15, 123, string.byte  -- an envelope that begins there as JSON has no limits
 
@@ -49,11 +55,14 @@ end
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
+local some_have_facts = redis.call('EXISTS', facts) == 1
+local uses_limits = false
+-- @only jobs
 local limited = {places = places, held_back = held_back, states = states, undo = undo, now_us = now_us,
   some_undo = redis.call('HLEN', undo) > 0, parsed = {}, known = {}, rates = {}, turns = {}, taken = {}, held = {}, last = {}}
-local some_are_limited = redis.call('HLEN', limited.places) > 0
--- @guard limited.held_back:zset
-local some_have_facts = redis.call('EXISTS', facts) == 1
+local some_are_limited = redis.call('HLEN', places) > 0
+-- @guard held_back:zset
+-- @end
 for i = QUEUES, #KEYS, PARTS do
   ready[i] = redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
@@ -84,45 +93,63 @@ if last_number == number then
   end
 else
   local most = math.ceil(3000 / (#KEYS - QUEUES + 1))  -- ids to look at in each queue: about 1,000 in all of them together
-  local step = 1  -- ids to look at in one go, each of which may have 1 MiB
+  local is_full = false  -- there is enough, or it has stopped
   for i = QUEUES, #KEYS, PARTS do
-    local left, popped, too_much, came = {}, 0, 0, 0
+    local left, popped, unseen, came = {}, 0, 0, 0
     local name = ARGV[NAMES + (i - QUEUES) / PARTS]
     repeat
-      while taken < count and bytes < MOST_BYTES and ready[i] > 0 and popped < most do
-        local found = redis.call('LPOP', KEYS[i], math.min(step, count - taken))
-        step = math.min(step * 2, 16)
+      while taken < count and not is_full and ready[i] > 0 and popped < most do
+        local found = redis.call('LPOP', KEYS[i], math.min(AT_ONCE, count - taken))
         local facts_of = some_have_facts and redis.call('HMGET', facts, unpack(found)) or {}
+        -- @only jobs
         local states_of = some_are_limited and redis.call('HMGET', states, unpack(found)) or {}
+        -- @end
         for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
           local is_suspect = facts_of[n] and read_facts(facts_of[n]).crashes >= 2
-          if text and bytes >= MOST_BYTES then
-            left[#left + 1], too_much = found[n], too_much + 1  -- for the next claim
+          -- @only plain
+          local has_limits = text and byte(text, AFTER_TIME) ~= BRACE and string.find(text, '^%d+ %d+/')
+          uses_limits = uses_limits or has_limits or not text and facts_of[n]  -- that had some when it was cancelled
+          is_full = is_full or uses_limits
+          -- @end
+          if text and is_full then
+            left[#left + 1], unseen = found[n], unseen + 1  -- for the next claim
           elseif text and is_suspect and suspects == 0 then
             left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
+          -- @only plain
+          elseif not text and is_full then
+            left[#left + 1], unseen = found[n], unseen + 1
+          elseif text then
+          -- @end
+          -- @only jobs
           elseif text and (byte(text, AFTER_TIME) == BRACE or take_places(limited, found[n], text, states_of[n])) then
+          -- @end
             suspects, bytes, taken = suspects - (is_suspect and 1 or 0), bytes + #text, taken + 1
             ids[taken], texts[taken], numbers[taken], names[taken] = found[n], text, number * 1000 + taken, name
+            is_full = bytes >= MOST_BYTES
+          -- @only jobs
           elseif not text and some_are_limited then
-            local limits = string.match(redis.call('HGET', limited.places, found[n]) or '', '^%-(.+)$')
+            local limits = string.match(redis.call('HGET', places, found[n]) or '', '^%-(.+)$')
             if limits then  -- it was cancelled, and may have been about to take a place, or had the turn
-              redis.call('HDEL', limited.places, found[n])
+              redis.call('HDEL', places, found[n])
               redis.call('HDEL', facts, found[n])
               pass_over(limited, found[n], parse_limits(limited.parsed, limits), 0)
             end
+          -- @end
           end
         end
         ready[i], popped = ready[i] - #found, popped + #found
       end
+      -- @only jobs
       local some_left = next(limited.known) or next(limited.rates) or next(limited.turns)
       came = some_left and settle_places(limited, {KEYS[i], false, KEYS[i + 2]}, name) or 0
       ready[i] = ready[i] + came
-    until came == 0 or taken == count or bytes >= MOST_BYTES or popped >= most
-    ready[i] = ready[i] + too_much
-    if taken < count and (came > 0 or ready[i] > 0 and (#left == 0 or bytes >= MOST_BYTES)) then
+      -- @end
+    until came == 0 or taken == count or is_full or popped >= most
+    ready[i] = ready[i] + unseen
+    if taken < count and (came > 0 or ready[i] > 0 and (#left == 0 or is_full)) then
       next_ms = 0  -- so many were cancelled or held back, or they are so large, that the rest is for the next claim
     end
-    if taken < count and ready[i] > 0 and #left > 0 and bytes < MOST_BYTES then
+    if taken < count and ready[i] > 0 and #left > 0 and not is_full then
       redis.call('RPUSH', KEYS[i], unpack(left))  -- so many that others hide behind them, and nobody is woken for these
       ready[i] = 0
     else
@@ -131,14 +158,19 @@ else
       end
     end
   end
+  -- @only jobs
   local due_ms = limited.due_ms
   if due_ms and (next_ms < 0 or due_ms - now_ms < next_ms) then
     next_ms = due_ms - now_ms
   end
+  -- @end
 end
 
 -- Answer, and note what was taken.
-local answer = {1, next_ms, now_ms}
+-- @only jobs
+uses_limits = redis.call('EXISTS', places) == 1
+-- @end
+local answer = {uses_limits and 2 or 1, next_ms, now_ms}
 local claims = {'#', number .. ' ' .. table.concat(ids, ' ')}
 local running = {}
 local since, runs, tried = string.format(' %.0f ', now_ms), 'running ' .. worker, {}  -- attempt -> the middle of a claim
@@ -176,6 +208,7 @@ if last_number < number then
   end
   for i = QUEUES, #KEYS, PARTS do
     if ready[i] > 0 then
+      -- @block ring
       ring(KEYS[i + 1])  -- work is left behind: the next idle consumer wakes, one after the other
     end
   end

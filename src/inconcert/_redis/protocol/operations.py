@@ -76,7 +76,8 @@ class Operation(NamedTuple):
         """The one that runs this script, such as `permits/acquire`, on these keys."""
         kind, name = subject(keys)
         verbs = _VERBS | _VERBS_OF_QUEUES if kind == "queue" else _VERBS
-        return cls(verbs.get(script, script.rpartition("/")[2]), kind, name)
+        name_of_file = script.partition("+")[0]
+        return cls(verbs.get(name_of_file, name_of_file.rpartition("/")[2]), kind, name)
 
     @classmethod
     def subscribing(cls, channel: str) -> Self:
