@@ -124,7 +124,7 @@ class Semaphore(Permits[Lease]):
             self._name,
             limit=self._terms.limit,
             permits=permits,
-            ttl=self._ttl,
+            ttl=self._terms.ttl,
             timeout=self._timeout,
             metrics_name=self._metrics_name or None,
             label=self._label,

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
-from inconcert._core.observer import Enqueueing, Observers, begin_enqueueing
+from inconcert._core.observer import Enqueueing, Observers
 from inconcert._core.origin import Origin
 from inconcert._redis.blocking.blocking_channel import BlockingChannel, BlockingServer
 from inconcert._redis.blocking.blocking_pools import pool_for
@@ -213,7 +213,7 @@ class SyncProducer:
         """
         draft = draft_of(name, args, kwargs, options)
         origin = self._opened().origin
-        tracing = begin_enqueueing(self._observers, draft.name, draft.options.queue)
+        tracing = self._observers.enqueue_begins(draft.name, draft.options.queue, 1)
         trace = "" if tracing is None else tracing.trace
         return PreparedJob(self, NewJob.of(draft, origin, self._jobs, trace=trace), tracing)
 
@@ -365,8 +365,7 @@ class SyncProducer:
         if tracing is not None:
             tracing.end([enqueued.id], None)
         if enqueued.created:
-            for observer in self._observers:
-                observer.job_enqueued(job.draft.name, queue)
+            self._observers.job_enqueued(job.draft.name, queue)
         return enqueued
 
     def _add(self, job: NewJob) -> str:

@@ -1,6 +1,7 @@
 """Imports go one way, without circles, the driver is spoken to in one place, and tests share what is in support."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -171,6 +172,17 @@ def test_no_import_is_circular() -> None:
 def test_driver_is_imported_in_one_folder() -> None:
     """Outside `_redis/` and `testing/`, `redis` is imported for type hints only."""
     assert driver_imports(SRC) == []
+
+
+def test_no_module_loops_over_observers() -> None:
+    """They are told as one, which logs what one of them raises."""
+    loops = [
+        f"{name}:{node.iter.lineno}"
+        for name, path in modules_under(SRC).items()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.For | ast.comprehension) and re.search(r"observers\b(?! else)", ast.unparse(node.iter))
+    ]
+    assert loops == []
 
 
 def test_no_file_of_tests_is_imported() -> None:

@@ -7,13 +7,13 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from types import TracebackType
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from inconcert._claims.dead_letters import Reason, in_short
 from inconcert._core.body import Body
-from inconcert._core.observer import Observer
+from inconcert._core.observer import Observers
 from inconcert._core.own_loop import check_loop
 from inconcert._redis.wire.background import log_error
 from inconcert._rules.backoff import retry_delay
@@ -23,6 +23,7 @@ __all__ = ["ClaimState", "Claimed", "Claimer", "Outcome", "Row", "Verdict"]
 
 _log = logging.getLogger("inconcert.claims")
 
+_NOBODY = Observers()
 _SUSPECT = 2  # workers that died with it; the claiming script has the same number
 
 Verdict = Literal["retry", "again", "back", "later", "asleep", "crash", "dead", "undo", "undone"]
@@ -150,7 +151,7 @@ class ClaimState(ABC):
         self.is_limited = False
         self.history = ""
         self.outcome: Outcome = "running"
-        self.observers: Sequence[Observer] = ()
+        self.observers = _NOBODY
         self._kind = kind
         self._claimer = claimer
         self._failures = row.failures

@@ -1,11 +1,11 @@
 """What metrics and traces are told: what happens in this process, when it happens.
 
-A list of observers is made with each coordinator and producer, and is empty unless somebody measures.  What has
-something to tell loops over that list, so it costs one test when nobody listens.
+`Observers` are made with each coordinator and producer, and are empty unless somebody measures.  What has something to
+tell calls a method of theirs, or tests them first, so it costs one test when nobody listens.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 from inconcert._redis.wire.background import attempt
 
@@ -16,7 +16,6 @@ __all__ = [
     "Observer",
     "Observers",
     "StepOutcome",
-    "begin_enqueueing",
 ]
 
 StepOutcome = Literal["ran", "kept", "failed"]
@@ -149,38 +148,29 @@ class Observer:
         """A connection for commands is back after a loss."""
 
 
-class Observers(list[Observer]):
-    """Who is told what happens. What one of them raises is logged, and disturbs neither the others nor the work."""
+class Observers(list[Observer], Observer):
+    """All observers as one, false if there is none: what it is told, it tells each of them, in their order.
 
-    def append(self, observer: Observer) -> None:
-        """Tell this one, too, from now on; `remove` ends that."""
-        super().append(cast("Observer", _Guarded(observer)))
-
-
-class _Guarded:
-    """An observer, whose methods do not raise."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def __getattr__(self, method: str) -> Callable[..., object]:
-        def tell(*args: object, **kwargs: object) -> object:
-            told: list[object] = [None]
-            attempt(f"telling an observer of {method}", lambda: told.append(act(*args, **kwargs)))
-            return told[-1]
-
-        act = getattr(self._observer, method)
-        self.__dict__[method] = tell  # the next call finds it at once
-        return tell
-
-    def __eq__(self, other: object) -> bool:
-        return other is self or other is self._observer
-
-    def __hash__(self) -> int:
-        return hash(self._observer)
+    What one of them raises is logged, and disturbs neither the others nor the work.  A method returns the first answer
+    that is not None.  Ask `if observers:` before what is told needs work, as where a job or a lease ends.
+    """
 
 
-def begin_enqueueing(observers: Observers, task: str, queue: str, count: int = 1) -> Enqueueing | None:
-    """Tell all observers that jobs are about to be enqueued, and return what the first of them traces them with."""
-    begun = [observer.enqueue_begins(task, queue, count) for observer in observers]
-    return next((one for one in begun if one is not None), None)
+def _tell_each(method: str) -> Callable[..., object]:
+    what = f"telling an observer of {method}"
+
+    def tell(self: Observers, *args: object, **kwargs: object) -> object:
+        answers: list[object] = []
+
+        def tell_one(observer: Observer) -> None:
+            answers.append(getattr(observer, method)(*args, **kwargs))
+
+        for observer in list(self):
+            attempt(what, tell_one, observer)
+        return next((answer for answer in answers if answer is not None), None)
+
+    return tell
+
+
+for _method in [name for name in vars(Observer) if not name.startswith("_")]:
+    setattr(Observers, _method, _tell_each(_method))

@@ -143,8 +143,7 @@ class PermitState(LeaseState):
     def acquired(self, asked_at: float) -> Self:
         """Tell observers that it was acquired, which was asked for at this time; returns itself."""
         self._acquired_at = time.monotonic()
-        for observer in self.session.observers:
-            observer.lease_acquired(self, self._acquired_at - asked_at)
+        self.session.observers.lease_acquired(self, self._acquired_at - asked_at)
         return self
 
     async def extend(self) -> bool:
@@ -225,8 +224,7 @@ class PermitState(LeaseState):
     def _tell_end(self) -> None:
         """Tell observers, once, that it was released or lost."""
         held, self._acquired_at = time.monotonic() - self._acquired_at, 0.0
-        for observer in self.session.observers:
-            observer.lease_ended(self, held, is_lost=self._is_lost)
+        self.session.observers.lease_ended(self, held, is_lost=self._is_lost)
 
 
 def _look_now(session: Session, holder: str, rest: str) -> None:

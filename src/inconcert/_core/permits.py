@@ -75,8 +75,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         super().__init__(kind, name, timeout, face)
         self._ref = ref
         self._keys = ref.keys.of(PermitKeys, kind, name)
-        self._ttl = durations.ttl(ttl)
-        self._terms = _terms(limit, self._ttl)
+        self._terms = _terms(limit, durations.ttl(ttl))
         self._mark = mark if permits == 1 else f"x{permits}"
         self._permits = permits
         self._metrics_name = metrics_name or ""
@@ -149,7 +148,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
             self._kind,
             self._name,
             keys=self._keys,
-            ttl=self._ttl,
+            ttl=self._terms.ttl,
             grant=grant,
             metrics_name=self._metrics_name,
         )

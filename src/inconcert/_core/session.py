@@ -188,8 +188,7 @@ class Session(Origin):
         """A server may have lost what it had granted."""
         self.reconnects += 1
         self.renewal.renew_all()
-        for observer in self.observers:
-            observer.reconnected()
+        self.observers.reconnected()
 
 
 class SessionRef:

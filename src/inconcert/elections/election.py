@@ -226,7 +226,7 @@ class Election(Permits[Term]):
 
     def _lease(self, session: Session, grant: Grant) -> TermState:
         candidacy = Candidacy(self._keys, self._record, self._changes, self.candidate)
-        term = TermState(session, self._kind, self._name, candidacy=candidacy, ttl=self._ttl, grant=grant)
+        term = TermState(session, self._kind, self._name, candidacy=candidacy, ttl=self._terms.ttl, grant=grant)
         if not grant.is_short:  # a handed-over term is renewed at once anyway
             # The renewal proclaims the term. No need to wait: later requests on the same connection run after it.
             term.start_renewal()

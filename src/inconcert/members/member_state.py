@@ -203,8 +203,8 @@ class MemberState(LeaseState):
 
     def _tell_end(self) -> None:
         """Tell observers that it was released or lost."""
-        for observer in self.roster.session.observers if self._has_joined else ():
-            observer.lease_ended(self, time.monotonic() - self.since, is_lost=self._is_lost)
+        if self._has_joined:
+            self.roster.session.observers.lease_ended(self, time.monotonic() - self.since, is_lost=self._is_lost)
 
     def _ended(self, error: InconcertError) -> None:
         for feed in list(self.feeds):

@@ -303,8 +303,7 @@ class _Opened(ClaimConsumer[JobState]):
         self._relay.found(self._jobs.partitions[number])
 
     def on_recovered(self, queue: str, requeued: int, dead: int) -> None:
-        for observer in self._session.observers:
-            observer.jobs_recovered(queue, requeued, dead)
+        self._session.observers.jobs_recovered(queue, requeued, dead)
 
     def _new_worker(self, number: int, owner: WorkerOwner) -> JobWorkerLease:
         worker = JobWorkerLease if self._delivery == "at_least_once" else OnceWorkerLease

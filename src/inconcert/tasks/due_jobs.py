@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from inconcert._core.observer import begin_enqueueing
 from inconcert._core.session import Session
 from inconcert._redis.protocol.commands import Argument
 from inconcert.tasks.draft import Draft, stored_as
@@ -36,7 +35,7 @@ class DueJobs:
         self._observers = session.observers
         self._task = task
         self._queue = queue
-        self._tracing = begin_enqueueing(session.observers, task, queue, len(instants)) if instants else None
+        self._tracing = session.observers.enqueue_begins(task, queue, len(instants)) if instants else None
         trace = "" if self._tracing is None else self._tracing.trace
         self.ids: list[str] = []
         self.arguments: list[Argument] = []
@@ -49,6 +48,5 @@ class DueJobs:
         """Tell observers that so many of them are new; of the others, those tell that have enqueued them."""
         if count and self._tracing is not None:
             self._tracing.end(self.ids, None)
-        for observer in self._observers:
-            for _ in range(count):
-                observer.job_enqueued(self._task, self._queue)
+        for _ in range(count):
+            self._observers.job_enqueued(self._task, self._queue)

@@ -227,10 +227,10 @@ class _Adding(AwaitedCall):
         answers = iter(reply)
         for caller, jobs in self._batch:
             caller.answered(jobs, list(islice(answers, len(jobs))))
-        for observer in self._observers:
+        if self._observers:
             for job, answer in zip(self._jobs, reply, strict=True):
                 if not answer:
-                    observer.job_enqueued(job.draft.name, job.draft.options.queue)
+                    self._observers.job_enqueued(job.draft.name, job.draft.options.queue)
         super().answered(reply)
 
     def callers(self) -> Callers:
@@ -256,8 +256,8 @@ class _Debouncing(Call):
         job, known = self._debounced.job, self._debounced.added(reply)
         if known is not None:
             self._caller.answered([job], [known.encode()])
-            for observer in () if known else self._session.observers:
-                observer.job_enqueued(job.draft.name, job.draft.options.queue)
+            if not known:
+                self._session.observers.job_enqueued(job.draft.name, job.draft.options.queue)
         elif not self._caller.done():
             _submit(_Debouncing(self._session, self._caller, self._debounced), self._session)
         super().answered(reply)

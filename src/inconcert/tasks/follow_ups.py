@@ -89,6 +89,5 @@ class AckAndEnqueue(Ack):
         """They are there, if the job was held; tell observers."""
         super().answered(reply)
         if reply[0] or self._worker.was_first_time(self):
-            for observer in self._observers:
-                for job in self._jobs:
-                    observer.job_enqueued(job.draft.name, job.draft.options.queue)
+            for job in self._jobs if self._observers else ():
+                self._observers.job_enqueued(job.draft.name, job.draft.options.queue)

@@ -293,9 +293,8 @@ class Group:
             while drafts:
                 batches = list(self._numbered(session, drafts, number, traced.trace))
                 drafts, number = await self._send(session, batches, members, may_skip=may_skip)
-        for observer in session.observers:
-            for job in members:
-                observer.job_enqueued(job.draft.name, job.draft.options.queue)
+        for job in members if session.observers else ():
+            session.observers.job_enqueued(job.draft.name, job.draft.options.queue)
         return len(members), number
 
     async def _send(
@@ -385,6 +384,5 @@ async def open_group(
         )
         await session.run(command)
         traced.jobs = [callback]
-    for observer in session.observers:
-        observer.job_enqueued(then.name, then.options.queue)
+    session.observers.job_enqueued(then.name, then.options.queue)
     return group

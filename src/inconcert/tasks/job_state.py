@@ -188,13 +188,11 @@ class JobState(ClaimState):
             asyncio.get_running_loop().call_soon(self._stop_body)
         if self.observers:
             self.started_at = time.monotonic()
-            for observer in self.observers:
-                observer.job_started(self)
+            self.observers.job_started(self)
 
     def left(self, error: BaseException | None) -> None:
         """Tell observers that its body, which raised this error, was left."""
-        for observer in self.observers:
-            observer.job_left(self, error if self._asleep is None else None)
+        self.observers.job_left(self, error if self._asleep is None else None)
 
     @property
     def task(self) -> str:
@@ -362,8 +360,7 @@ class JobState(ClaimState):
         if self.is_over or not await self._claimer.append_items(self, first, texts, ttl):
             raise NotClaimed("job", self.id)
         if texts:
-            for observer in self.observers:
-                observer.items_added(self, len(texts))
+            self.observers.items_added(self, len(texts))
 
     async def note_undo(self) -> None:
         """Note that it has something to undo."""
@@ -373,23 +370,23 @@ class JobState(ClaimState):
 
     def step_started(self, name: str, function: str) -> None:
         """Tell observers that a step begins which was not kept."""
-        for observer in self.observers:
-            observer.step_started(self, name, function)
+        if self.observers:
+            self.observers.step_started(self, name, function)
 
     def step_left(self, name: str, error: BaseException | None) -> None:
         """Tell observers that it has ended, with this error."""
-        for observer in self.observers:
-            observer.step_left(self, name, error)
+        if self.observers:
+            self.observers.step_left(self, name, error)
 
     def step_ended(self, outcome: StepOutcome) -> None:
         """Tell observers what became of a step."""
-        for observer in self.observers:
-            observer.step_ended(self, outcome)
+        if self.observers:
+            self.observers.step_ended(self, outcome)
 
     def step_suspends(self, name: str, seconds: float) -> None:
         """Tell observers that the body leaves at this step, for so many seconds at most."""
-        for observer in self.observers:
-            observer.step_suspends(self, name, seconds)
+        if self.observers:
+            self.observers.step_suspends(self, name, seconds)
 
     async def leave_to_others(self, error: Exception) -> None:
         """Give it back for a worker that can run it; dead-letter it if none could for the grace of this one."""
@@ -455,8 +452,7 @@ class JobState(ClaimState):
         return self._asleep is not None or is_undoing(error)
 
     def _tell_end(self) -> None:
-        for observer in self.observers:
-            observer.job_ended(self)
+        self.observers.job_ended(self)
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
         if self._doom is not None:

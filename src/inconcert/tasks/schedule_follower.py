@@ -174,8 +174,7 @@ class PartitionFollower:
                     again_ms.append(times.now_ms + _HOLD_MS)
         if problems:
             _log.warning("schedules that this worker cannot follow: %d; the first: %s", len(problems), problems[0])
-            for observer in self._session.observers:
-                observer.schedules_unread(len(problems))
+            self._session.observers.schedules_unread(len(problems))
         for step, added in zip(steps, await self._session.gather([step.call for step in steps]), strict=True):
             step.ended(added)
             if added < 0:  # it was changed, declared anew or taken meanwhile

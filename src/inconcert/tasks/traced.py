@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from inconcert._core.observer import Observers, begin_enqueueing
+from inconcert._core.observer import Observers
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.job import Job
 
@@ -27,7 +27,7 @@ class Traced:
 
     def __init__(self, observers: Observers, drafts: Sequence[Draft[Any]]) -> None:
         first = drafts[0]
-        self._tracing = begin_enqueueing(observers, first.name, first.options.queue, len(drafts)) if observers else None
+        self._tracing = observers.enqueue_begins(first.name, first.options.queue, len(drafts)) if observers else None
         self.trace = "" if self._tracing is None else self._tracing.trace
         self.jobs: Sequence[NewJob | Job[Any]] = ()
 

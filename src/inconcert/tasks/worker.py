@@ -96,8 +96,7 @@ class Worker:
         """
         session, started_at = self._ref.session, time.monotonic()
         self._say_what_it_serves(session)
-        for observer in session.observers:
-            observer.worker_started(self._places)
+        session.observers.worker_started(self._places)
         try:
             async with self._consumer:
                 draining = in_background("ending the worker", partial(self._drain, session.id))
@@ -109,8 +108,7 @@ class Worker:
                     draining.cancel()
                     await run_shielded(self._stop_running())
         finally:
-            for observer in session.observers:
-                observer.worker_ended(self._places)
+            session.observers.worker_ended(self._places)
             seconds = time.monotonic() - started_at
             _log.info("worker %s has ended after %.1f s; attempts: %d", session.id, seconds, self._attempts)
 
