@@ -13,6 +13,7 @@ from inconcert._rules.conversion import Converter
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON, decode
+from inconcert.tasks.blocked_worker import BodyWait
 from inconcert.tasks.cancellation import STILL_RUNS, cancel
 from inconcert.tasks.feed import read_items
 from inconcert.tasks.messages import JobMessage
@@ -20,7 +21,7 @@ from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcom
 from inconcert.tasks.step_records import StepRecord, list_steps
 from inconcert.tasks.store import CHILDREN, RESCHEDULE, JobKeys, JobKeyspace
 from inconcert.tasks.stream import Place, Stream, StreamItem, follow, place_of
-from inconcert.tasks.watch import Watches
+from inconcert.tasks.watch import RECHECK_AFTER, Watches
 
 __all__ = ["Job", "JobLink", "Progress"]
 
@@ -352,6 +353,7 @@ class Job(Generic[R_co]):
 
     async def _watch(self, *, is_cancelling: bool = False) -> Snapshot:
         watch = self._link.watches.join(self._link.ref.session, self.id)
+        body = BodyWait.begin(self.id, self._queue, self._inspect)
         try:
             while True:
                 changed, watch.is_noted = watch.changed, True
@@ -360,6 +362,8 @@ class Job(Generic[R_co]):
                 if seen.has_ended or (is_cancelling and await self._cancel(seen)):
                     watch.is_noted = False
                     return seen
-                await watch.woken(changed)
+                await watch.woken(changed, RECHECK_AFTER if body is None else await body.look())
         finally:
+            if body is not None:
+                body.end()
             self._link.watches.leave(watch)

@@ -101,13 +101,14 @@ class Watch(InboxReceiver):
         await self.feed.open()
         return self.feed
 
-    async def woken(self, changed: asyncio.Event) -> None:
+    async def woken(self, changed: asyncio.Event, within: float = RECHECK_AFTER) -> None:
         """Return when it is time to check the job.
 
         Args:
             changed: As it was before the last check, so that nothing is missed that came during it.
+            within: Seconds after which it is checked in any case.
         """
-        with anyio.move_on_after(RECHECK_AFTER):
+        with anyio.move_on_after(within):
             await changed.wait()
         self.raise_if_closed()
 

@@ -23,6 +23,7 @@ from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, UnknownTask
+from inconcert.tasks.blocked_worker import workers
 from inconcert.tasks.claimed_job import ClaimedJob, state_of
 from inconcert.tasks.consumer import Consumer, signs_of
 from inconcert.tasks.health import WorkerSigns
@@ -95,6 +96,7 @@ class Worker:
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
         session, started_at = self._ref.session, time.monotonic()
+        workers.add(self)
         self._say_what_it_serves(session)
         session.observers.worker_started(self._places)
         try:
@@ -111,6 +113,15 @@ class Worker:
             session.observers.worker_ended(self._places)
             seconds = time.monotonic() - started_at
             _log.info("worker %s has ended after %.1f s; attempts: %d", session.id, seconds, self._attempts)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Those that it serves."""
+        return self._consumer.queues
+
+    def bodies(self) -> frozenset[str]:
+        """The ids of the jobs that run, if all its places are taken; otherwise empty."""
+        return frozenset() if self._free else frozenset(state.id for state, _ in self._running.values())
 
     def signs(self) -> WorkerSigns:
         """What it did last; may be asked from any thread."""
