@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -261,3 +262,15 @@ async def answers(concert: Coordinator) -> bool:
         await concert.ping()
         return True
     return False
+
+
+async def test_each_caller_that_waits_at_close_has_an_error_of_its_own(server: RealServer, namespace: str) -> None:
+    """Its traceback shows where this one waited, not where another did."""
+    async with Coordinator(server.url, namespace=namespace) as concert:
+        await concert.lock("a").acquire()
+        waits = [asyncio.create_task(concert.lock("a").acquire()), asyncio.create_task(concert.signal("s").wait())]
+        lines = concert._ref.session.lines._lines
+        await eventually(lambda: sum(len(line.waiters) for line in lines.values()) == len(waits))
+    await asyncio.wait(waits)
+    places = ["".join(traceback.format_exception(wait.exception())) for wait in waits]
+    assert ["signal.py" in place for place in places] == [False, True]

@@ -30,6 +30,7 @@ The inbox has a connection of its own, so that no flood of other messages delays
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from copy import copy
 from typing import Protocol
 
 from inconcert._redis.wire.pubsub import Listener
@@ -184,7 +185,7 @@ class Inbox:
 
         def send_away(address: str) -> None:
             if (receiver := self._receivers.get(address)) is not None:
-                receiver.closed(error)
+                receiver.closed(copy(error))  # its own: an error that several raise shows where the last one was raised
 
         return each_in_turns("ending a wait", [*self._receivers], send_away)
 
