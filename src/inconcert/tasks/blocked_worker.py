@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from inconcert._claims.claimed import Claimed
@@ -67,10 +67,10 @@ class BodyWait:
     def begin(cls, job_id: str, queue: str, inspect: Callable[[], Awaitable[Snapshot]]) -> "BodyWait | None":
         """Note a wait that begins here; None if no job runs here."""
         scope = innermost()
-        work = None if scope is None else scope.work
+        work: Any = None if scope is None else scope.work
         if not isinstance(work, Claimed):
             return None
-        wait = cls(cast("Claimed[Any]", work).id, job_id, queue, inspect)
+        wait = cls(work.id, job_id, queue, inspect)
         _waits.setdefault(wait.body, set()).add(wait)
         return wait
 
