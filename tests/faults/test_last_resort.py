@@ -450,9 +450,11 @@ def loops() -> dict[str, asyncio.Task[Any]]:
 
 
 def waiter_of(task: asyncio.Task[Any]) -> "asyncio.Future[Any] | None":
-    """What the loop of this task waits for; None while it goes on, or is in the pause after an error."""
+    """What the loop of this task waits for; None while it goes on, is in the pause after an error, or connects."""
     within, waiter = cast("Any", task.get_coro()).cr_await, cast("Any", task)._fut_waiter
     if within is None or within.__name__ == "sleep" or waiter is None or waiter.done():
+        return None
+    if getattr(getattr(within, "cr_await", None), "__name__", "") == "_reconnect":  # any error there is an expected one
         return None
     return cast("asyncio.Future[Any]", waiter)
 
@@ -473,7 +475,11 @@ def told(caplog: pytest.LogCaptureFixture, what: str) -> list[logging.LogRecord]
 
 async def told_of(caplog: pytest.LogCaptureFixture, what: str) -> None:
     """Wait until it was logged."""
-    await eventually(lambda: told(caplog, what))
+    try:
+        await eventually(lambda: told(caplog, what))
+    except AssertionError as error:
+        error.add_note(f"{what!r} said nothing, but: {[record.getMessage() for record in caplog.records][-5:]}")
+        raise
 
 
 async def to_go_on(task: asyncio.Task[Any]) -> None:
