@@ -195,3 +195,17 @@ def test_true_header_passes(body: str) -> None:
 def test_false_header_is_found(body: str, expected: str) -> None:
     """Each way in which a header can be wrong is reported, by name."""
     assert disagreements(*split(f"{_HEADER}{body}")) == [expected]
+
+
+@pytest.mark.parametrize("script", [form for form in FORMS if f"{form}+jobs" in FORMS])
+def test_script_of_a_plain_job_names_no_key_of_a_plug(script: str) -> None:
+    """Who does not use a feature does not pay for it."""
+    of_plugs = {key.name for plug in PLUGS for key in parameters(plug.read_text("utf-8"))}
+    shared = {"dead"}  # where any job may go
+
+    assert {key.name for key in parameters(split(text_of(script))[0])} & of_plugs - shared == set()
+
+
+def test_some_scripts_are_of_plain_jobs() -> None:
+    """The test before has something to look at."""
+    assert {"claims/ack+jobs", "claims/claim+jobs"} <= set(FORMS)
