@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import secrets
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Generator, Iterator, Mapping
 from contextlib import nullcontext
@@ -151,8 +152,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=1, help="of the faults that torture tests draw")
     parser.addoption("--seconds", type=float, default=30.0, help="how long each torture test makes faults")
     parser.addoption("--examples", type=float, default=1.0, help="how many times as many as usual Hypothesis draws")
-    parser.addoption("--one-each", action="store_true", help="of each test function that is no unit test one case")
-    parser.addoption("--one-fake-each", action="store_true", help="of each test on both servers one case on fakeredis")
+    parser.addoption("--one-each", type=int, metavar="N", help="one case of each Nth function that is no unit test")
+    parser.addoption("--one-fake-each", type=int, metavar="N", help="one case on fakeredis of each Nth that has both")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 
 
@@ -199,21 +200,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     first: dict[str, pytest.Item] = {}
     ids = {item.nodeid for item in items}
     for item in items:
-        first.setdefault(_case(item, ids), item)
+        if case := _case(item, ids):
+            first.setdefault(case, item)
     kept = set(first.values())
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = sorted(first.values(), key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def _case(item: pytest.Item, ids: Container[str]) -> str:
-    """The same for cases of which the first is enough."""
+    """The same for cases of which the first is enough; empty for those that are left out."""
     options, parts = item.config.option, item.path.parts
     function = item.nodeid.partition("[")[0]
+    drawn = zlib.crc32(function.encode())  # the same in each process, and whatever else is chosen
     if options.one_each and "unit" not in parts:  # there each case is a script or a page of its own
-        return function
+        return "" if drawn % options.one_each else function
     is_twin = "fakeredis" in item.nodeid and item.nodeid.replace("fakeredis", "real") in ids
     if options.one_fake_each and is_twin and "stateful" not in parts:  # a model draws other steps on each server
-        return f"{function} on fakeredis"
+        return "" if drawn % options.one_fake_each else f"{function} on fakeredis"
     return item.nodeid
 
 

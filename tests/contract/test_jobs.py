@@ -234,6 +234,7 @@ async def test_waiting_for_a_result_sends_nothing(concert: Coordinator, namespac
                 assert await result == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("any_concert", ["real"], indirect=True)  # for so many fakeredis takes too long
 async def test_a_thousand_wait_for_one_job_and_for_one_each(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """All are told, and nobody is left in the list of those who wait."""
@@ -985,6 +986,7 @@ async def test_bad_ids_are_refused(any_concert: Coordinator, job_id: Any) -> Non
 # Many at once.
 
 
+@pytest.mark.slow
 async def test_many_are_enqueued_in_order(any_concert: Coordinator) -> None:
     """Into several queues, each in the order given; the jobs come back in that order, too."""
 

@@ -76,6 +76,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "module"),
     [
@@ -98,6 +99,7 @@ def test_task_of_a_script_is_called_as_others_import_it(tmp_path: Path, command:
     assert found.stdout.split() == [f"{module}.hello", f"{module}.tidy"]
 
 
+@pytest.mark.slow
 def test_script_that_is_imported_too_is_told_of_its_two_coordinators(tmp_path: Path) -> None:
     """The one that `jobs` has is not the one that the script has opened."""
     (tmp_path / "app.py").write_text(

@@ -930,6 +930,7 @@ async def test_queues_may_have_any_names(any_concert: Coordinator, name: str) ->
 # Cost.
 
 
+@pytest.mark.slow
 async def test_idle_consumer_sends_less_than_two_commands_a_second(concert: Coordinator) -> None:
     """Waiting is a blocked BLPOP, a look from time to time, and the heartbeat."""
 

@@ -11,6 +11,7 @@ from tests.support.jobs import status
 from tests.support.limits import WITHIN, Running, first, places
 
 
+@pytest.mark.slow
 async def test_few_jobs_of_a_key_do_not_wait_for_many_of_another(any_concert: Coordinator) -> None:
     """They run in turns, those of each key in their order."""
     ran: list[tuple[str, int]] = []

@@ -137,6 +137,7 @@ async def use_them(concert: Coordinator, jobs: Consumer) -> None:
     await concert.tasks.purge(child.id)
 
 
+@pytest.mark.slow
 async def test_reply_lost_at_each_step_changes_nothing(
     proxy: Proxy, namespace: str, concert: Coordinator, short_lease: None
 ) -> None:

@@ -150,6 +150,7 @@ def clocks(zone: str, start: int, end: int) -> list[tuple[int, str, int]]:
     return [(instant, f"{time:%H:%M}", time.fold) for instant, time in zip(minutes, times, strict=True)]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(near=st.sampled_from(CHANGES[:-1]), minute=minutes, hour=hours)
 def test_instants_are_what_clocks_show(near: tuple[str, str], minute: str, hour: str) -> None:
