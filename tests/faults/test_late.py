@@ -149,7 +149,9 @@ class Scene:
         """All keys, but for what is remembered of requests, and what never changes."""
         client, namespace = raw(self.concert), self.concert._ref.keys.namespace
         keys = [key async for key in client.scan_iter(match=f"*{namespace}:*", count=1000)]
-        changing = [key for key in keys if not key.endswith((b":recent", b":older", b":layout"))]
+        changing = [
+            key for key in keys if not key.endswith((b":recent", b":older", b":seen_even", b":seen_odd", b":layout"))
+        ]
         return {key: await client.dump(key) for key in sorted(changing)}
 
 
@@ -444,8 +446,21 @@ async def _job_that_has_run_does_not_run_again(scene: Scene) -> AsyncGenerator[N
     async def run() -> None: ...
 
     async with scene.sent("tasks/enqueue"):
+        await run.options(unique="one").enqueue()
+    await scene.concert.run_worker("default", burst=True)
+    yield
+
+
+@late("tasks/enqueue_plain")
+async def _plain_jobs_that_have_run_do_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run() -> None: ...
+
+    async with scene.sent("tasks/enqueue_plain"):
+        await run.enqueue()
         await run.enqueue()
     await scene.concert.run_worker("default", burst=True)
+    await run.options(queue="other").enqueue()
     yield
 
 

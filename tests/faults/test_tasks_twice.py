@@ -60,6 +60,11 @@ class Scene:
         )
         return answer
 
+    async def enqueue_plain(self, number: int, *jobs: str) -> Any:
+        """Run the script that adds jobs that need nothing, as this request of one session."""
+        parts = [part for job in jobs for part in (job, RECORDED)]
+        return await self.run("tasks/enqueue_plain", queue_name="q", session="session", number=number, jobs=parts)
+
     async def forget_requests(self) -> None:
         """As it is after two minutes, or if very many others come."""
         await self.client.delete(self.keys.recent, self.keys.older)
@@ -418,6 +423,61 @@ async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
     assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
     assert await scene.ledger() == before
     assert before.ready["q"][-1] == "third"
+
+
+@pytest.mark.twice("tasks/enqueue_plain")
+async def test_second_plain_enqueue_adds_nothing(scene: Scene) -> None:
+    """Though the job has run, and later requests came."""
+    ready = (await scene.ledger()).ready["q"]
+    await scene.client.delete(scene.keys.finished)
+    for number in (1, 1, 2, 2, 1):
+        assert await scene.enqueue_plain(number, f"a{number}", f"b{number}") == 1
+    ledger = await scene.ledger()
+    assert ledger.ready["q"] == [*ready, "a1", "b1", "a2", "b2"]
+    assert await scene.client.exists(scene.keys.finished) == 0, "the queue was not empty, so its name is known"
+    await scene.client.hdel(scene.keys.bodies, *ledger.ready["q"])
+    await scene.client.delete(scene.place.queue)
+    for number in (1, 2):
+        assert await scene.enqueue_plain(number, f"a{number}") == 1
+    assert "q" not in (await scene.ledger()).ready
+    assert await scene.enqueue_plain(3, "a3") == 1
+    assert await scene.client.hgetall(scene.keys.finished) == {b"q": b"0"}
+    await scene.client.delete(scene.keys.seen_even, scene.keys.seen_odd)
+    before = await scene.ledger()
+    assert await scene.enqueue_plain(3, "a3") == 1, "the job is there"
+    assert await scene.ledger() == before
+
+
+async def test_plain_enqueue_that_was_overtaken_adds_its_job_once(scene: Scene) -> None:
+    """Those that never come are no harm; of those that were overtaken the latest are known, up to 2,000 characters."""
+    before = (await scene.ledger()).ready["q"]
+    for number in (5, 3, 3, 5, 1, 4, 3, 4, 6, 2, 1, 2, 6):
+        await scene.enqueue_plain(number, f"j{number}")
+    assert (await scene.ledger()).ready["q"] == [*before, *(f"j{number}" for number in (5, 3, 1, 4, 6, 2))]
+    [seen] = [key for key in (scene.keys.seen_even, scene.keys.seen_odd) if await scene.client.exists(key)]
+    assert await scene.client.hgetall(seen) == {b"session": b"6"}
+
+    for number in range(8, 1000, 2):
+        await scene.enqueue_plain(number, f"j{number}")
+    assert 1900 < len(await scene.client.hget(seen, "session gaps")) <= 2000
+    before = (await scene.ledger()).ready["q"]
+    for number in (7, 997, 995, 998, 997):
+        await scene.enqueue_plain(number, f"j{number}")
+    assert (await scene.ledger()).ready["q"] == [*before, "j997", "j995"]
+
+
+async def test_plain_enqueue_is_run_by_a_server_that_has_lost_the_last_ones(scene: Scene) -> None:
+    """It knows an older number of the session, or none; what it lost may come again, too."""
+    before = (await scene.ledger()).ready["q"]
+    await scene.enqueue_plain(1, "j1")
+    await scene.enqueue_plain(9, "j9")
+    for number in (7, 8, 7):
+        await scene.enqueue_plain(number, f"j{number}")
+    [seen] = [key for key in (scene.keys.seen_even, scene.keys.seen_odd) if await scene.client.exists(key)]
+    await scene.client.delete(seen)
+    for number in (9, 12, 11, 7, 11):
+        await scene.enqueue_plain(number, f"j{number}")
+    assert (await scene.ledger()).ready["q"] == [*before, *(f"j{number}" for number in (1, 9, 7, 8, 12, 11))]
 
 
 @pytest.mark.twice("tasks/open_group")

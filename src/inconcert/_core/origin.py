@@ -41,6 +41,7 @@ class Origin:
         self.inboxes = keys.inboxes
         self._keys = keys
         self._numbers = itertools.count(1)
+        self._requests: dict[str, int] = {}
         [self._bell] = keys.parts("session", self.id, "bell")
 
     def new_address(self) -> str:
@@ -51,6 +52,11 @@ class Origin:
         """
         number = str(next(self._numbers))
         return f"{self.id}.{len(number):x}{number}"
+
+    def next_request(self, key: str) -> int:
+        """The number of the next request that is sent to this key, from 1: so a script knows if it ran before."""
+        number = self._requests[key] = self._requests.get(key, 0) + 1
+        return number
 
     def rights(self) -> Question:
         """Whether the server serves us, and not in the middle of a script that has changed something already.

@@ -1,6 +1,8 @@
 """A job on its way in: what is stored of it, and the commands that enqueue it."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from inconcert._core.origin import Origin
@@ -11,11 +13,13 @@ from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.tasks.envelope import JOB, Call, seal, with_trace
 from inconcert.tasks.options import Options
-from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
+from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, ENQUEUE_PLAIN, JobKeys, JobKeyspace
 
-__all__ = ["Draft", "NewJob", "check_partition", "enqueue", "stored_as"]
+__all__ = ["Draft", "NewJob", "check_partition", "enqueue", "enqueue_plain", "stored_as"]
 
 R_co = TypeVar("R_co", covariant=True)
+
+_ID_AND_TEXT = attrgetter("id", "text")
 
 
 class Draft(Generic[R_co]):
@@ -27,7 +31,7 @@ class Draft(Generic[R_co]):
         InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
     """
 
-    __slots__ = ("_among", "limits", "name", "options", "returns", "text", "yields")
+    __slots__ = ("_among", "_is_plain", "limits", "name", "options", "returns", "text", "yields")
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Draft(Generic[R_co]):
         self.name = name
         self.options = options
         self.limits = limits
+        self._is_plain = options.are_plain and not limits
         # The task in whose partition it lies; empty for any. A job by name may be one of a task with limits.
         self._among = name if limits or (is_by_name and options.unique is None) else ""
         self.returns = returns
@@ -135,6 +140,13 @@ def enqueue(keys: JobKeys, queue: str, batch: Sequence[NewJob]) -> Command:
         jobs += (job.id, job.text, options.delay_ms(), options.unique or "", milliseconds(options.unique_for))
     results = keys.results(job.id for job in batch)
     return ENQUEUE(keys, keys.queue(queue), results=results, queue_name=queue, jobs=jobs)
+
+
+def enqueue_plain(keys: JobKeys, queue: str, batch: Sequence[NewJob], session: Origin) -> Command:
+    """As `enqueue`, of plain jobs, whose ids this session has drawn: all of them are added."""
+    jobs = chain.from_iterable(map(_ID_AND_TEXT, batch))
+    number = session.next_request(keys.bodies)
+    return ENQUEUE_PLAIN(keys, keys.queue(queue), queue_name=queue, session=session.id, number=number, jobs=jobs)
 
 
 def _enqueue_after(keys: JobKeys, queue: str, job: NewJob) -> Command:

@@ -17,7 +17,7 @@ from inconcert._redis.wire.call import AwaitedCall, Call, Callers
 from inconcert.errors import InconcertError
 from inconcert.tasks.debounced import DebouncedJob
 from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.draft import Draft, NewJob, enqueue
+from inconcert.tasks.draft import Draft, NewJob, enqueue, enqueue_plain
 from inconcert.tasks.job import Job, JobLink
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import JobKeys, JobKeyspace
@@ -39,7 +39,7 @@ _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
 _MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way; the rest waits for them
 _MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
 
-_TEXT, _PARENTS = attrgetter("text"), attrgetter("options.after")
+_TEXT, _PARENTS, _IS_PLAIN = attrgetter("text"), attrgetter("options.after"), attrgetter("draft._is_plain")
 _PLACE = attrgetter("keys", "draft.options")  # jobs of which it is equal may go in one script
 
 
@@ -211,11 +211,13 @@ _Part = tuple[_Caller, Sequence[NewJob]]
 class _Adding(AwaitedCall):
     """The call that enqueues jobs to one queue."""
 
-    __slots__ = ("_batch", "_jobs", "_observers")
+    __slots__ = ("_are_plain", "_batch", "_jobs", "_observers")
 
     def __init__(self, session: Session, keys: JobKeys, queue: str, batch: Sequence[_Part]) -> None:
-        self._jobs = list(chain.from_iterable(map(itemgetter(1), batch)))
-        super().__init__(enqueue(keys, queue, self._jobs))
+        self._jobs = jobs = list(chain.from_iterable(map(itemgetter(1), batch)))
+        self._are_plain = all(map(_IS_PLAIN, jobs))
+        command = enqueue_plain(keys, queue, jobs, session) if self._are_plain else enqueue(keys, queue, jobs)
+        super().__init__(command)
         self._batch = batch
         self._observers = session.observers
 
@@ -224,6 +226,8 @@ class _Adding(AwaitedCall):
         return any(not caller.done() for caller, _ in self._batch)
 
     def answered(self, reply: Reply) -> None:
+        if self._are_plain:
+            reply = [b""] * len(self._jobs)
         answers = iter(reply)
         for caller, jobs in self._batch:
             caller.answered(jobs, list(islice(answers, len(jobs))))

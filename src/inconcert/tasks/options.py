@@ -197,6 +197,11 @@ class Options:
         )
 
     @cached_property
+    def are_plain(self) -> bool:
+        """Whether a job with them may run at once, and is known by its id alone."""
+        return self.unique is None and not self.delay and self.at is None and not self.after
+
+    @cached_property
     def are_marked(self) -> bool:
         """Whether scripts are to know of them."""
         return self.max_crashes != MAX_CRASHES or bool(self.history) or self.debounce is not None

@@ -9,6 +9,10 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
     unfollowed   hash    id -> ids of its parents in other partitions that do not know of it yet
     passing      hash    id -> 'passer until_ms': who passes on to other partitions what concerns it
     followers    zset    'id child': a child to notify when the job of this id has ended
+    seen_even    hash    session -> the number of its last request to tasks/enqueue_plain; 'SESSION gaps' -> the
+                         numbers below it that have not come, 'FROM-TO ..'; of even spans of ten minutes, each kept
+                         until the end of the next one
+    seen_odd     hash    the same, of odd ones; a session is in one of them
     asked        string  'NEXT_MS PENDING CHILDREN': when jobs that wait ask again for parents in other partitions
     waiting      hash    queue name -> its jobs that wait for others
     unknown      zset    id -> when a worker first could not run that job, server ms; the grace and 1 day
@@ -72,6 +76,7 @@ __all__ = [
     "END_EXPIRED",
     "ENQUEUE",
     "ENQUEUE_AFTER",
+    "ENQUEUE_PLAIN",
     "FIND_SCHEDULE",
     "FOLLOW",
     "FORGET",
@@ -152,6 +157,8 @@ class JobKeys(ClaimKeys):
         "pending",
         "schedule_changes",
         "schedules",
+        "seen_even",
+        "seen_odd",
         "served",
         "suffix",
         "unfollowed",
@@ -169,6 +176,7 @@ class JobKeys(ClaimKeys):
         )
         [self.unknown] = self._parts("unknown")
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
+        self.seen_even, self.seen_odd = self._parts("seen_even", "seen_odd")
         self.schedules, self.definitions, self.declared = self._parts("schedules", "definitions", "declared")
         self.looks, self.looks_in_code, self.looked = self._parts("looks", "looks_in_code", "looked")
         [self.paused_schedules] = self._parts("paused_schedules")
@@ -290,6 +298,7 @@ ADD_MEMBERS = load("tasks/add_members").bind(JobKeys)
 END_EXPIRED = load("tasks/end_expired").bind(JobKeys, QueueKeys)
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
 ENQUEUE_AFTER = load("tasks/enqueue_after").bind(JobKeys, QueueKeys)
+ENQUEUE_PLAIN = load("tasks/enqueue_plain").bind(JobKeys, QueueKeys)
 RESOLVE_DEPENDENTS = load("tasks/resolve_dependents").bind(JobKeys)
 OPEN_GROUP = load("tasks/open_group").bind(JobKeys)
 CLOSE_GROUP = load("tasks/close_group").bind(JobKeys)
