@@ -14,10 +14,41 @@
 --          others are ahead in line; it joins the line if it waits
 -- TWICE    the same, and adds nothing, even if there is room by then; if it waits, it re-checks from its place
 -- COST     O(N log D), N items, D delayed items
--- @include server_time
--- @include recall
+
+-- The usual case comes first, because each run makes the functions of the others anew: items that may be taken now, of a
+-- queue without a limit.
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now_ms = math.floor(now_us / 1000)
+local answer = redis.call('HGET', recent, request) or redis.call('HGET', older, request)  -- see remember
+if answer then
+  return tonumber(answer)
+end
 -- @include remember
+-- @guard queue:list delayed:zset
+local first = redis.call('LINDEX', bell, 0)
+local is_shut = redis.call('EXISTS', shut) == 1
+local is_usual = delay_ms == '0' and maxsize < 0 and not is_given and not is_shut
+if is_usual then
+  local put_at, ids = string.format('%.0f ', now_ms), {}
+  for i = ITEMS, #ARGV, 2 do
+    ids[#ids + 1] = ARGV[i]
+    ARGV[i + 1] = put_at .. ARGV[i + 1]
+  end
+  redis.call('HSET', bodies, unpack(ARGV, ITEMS))
+  redis.call(front == '1' and 'LPUSH' or 'RPUSH', queue, unpack(ids))
+  remember(recent, older, request, '1')
+  if first == '1' then
+    return 1  -- a consumer is woken already
+  end
+end
 -- @include ring
+if is_usual then
+  ring(bell)
+  return 1
+end
+
+-- @include recall
 -- @include delay_job
 -- @include extend_ttl
 -- @include still_ones
@@ -25,13 +56,6 @@
 -- @include wake_first_putter
 local count = (#ARGV - ITEMS + 1) / 2
 local home = string.match(request, '^(.*)%.')
-local now_us = server_time()
-local now_ms = math.floor(now_us / 1000)
-local answer = recall(recent, older, request)
-if answer then
-  return tonumber(answer)
-end
--- @guard queue:list bell:list delayed:zset
 local given = is_given and 'id ' .. ARGV[ITEMS]
 local putter = given and recall(recent, older, given)
 if putter == request then
@@ -40,14 +64,14 @@ elseif putter or given and redis.call('HEXISTS', bodies, ARGV[ITEMS]) == 1 then
   remember(recent, older, request, 2)
   return 2
 end
-if redis.call('EXISTS', shut) == 1 then
+if is_shut then
   remember(recent, older, request, 3)
   return 3
 end
 local room
 if maxsize >= 0 then
   room = maxsize - (redis.call('HLEN', bodies) - redis.call('ZCARD', dead))
-  local first = first_in_line(line, inboxes, still_ones(told, home, now_ms))
+  first = first_in_line(line, inboxes, still_ones(told, home, now_ms))
   local must_wait = first and first ~= request
   if room < count or must_wait then
     answer = room > 0 and must_wait and -1 or 0
