@@ -123,7 +123,7 @@ async def test_late_end_of_a_term_leaves_the_next_alone(
     old = await election.acquire()
     await lapse(any_concert, old._state)
     async with election_elsewhere as term:
-        assert await election.leader() == "bob"
+        assert await election_elsewhere.leader() == "bob"
         with pytest.raises(Exception, match="was lost"):
             await old.release()
         record = await election.record()
@@ -383,7 +383,7 @@ async def test_who_does_not_lead_cannot_resign(election: Election, election_else
     assert not await election.resign()
     async with election_elsewhere:
         assert not await election.resign()
-        assert await election.leader() == "bob"
+        assert await election_elsewhere.leader() == "bob"
 
 
 async def test_resign_waits_for_a_body_that_has_gone_on_in_another_task(election: Election) -> None:

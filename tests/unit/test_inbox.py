@@ -9,8 +9,7 @@ import pytest
 from inconcert._redis.wire import inbox as inbox_module
 from inconcert._redis.wire.inbox import Inbox, InboxReceiver
 from inconcert.errors import NotConnected
-
-_LUA = files("inconcert") / "_lua"
+from tests.support.lua_files import FILES, INCLUDED, PLUGS, title
 
 
 class Receiver(InboxReceiver):
@@ -60,9 +59,7 @@ def test_table_of_kinds_names_every_script_that_publishes_to_an_inbox() -> None:
     """And each of them says the kind that the table gives it."""
     rows = re.findall(r"^\| `(\w+)` .*\| `([\w/]+)` \| `([\w/.]+)` \|$", inbox_module.__doc__ or "", re.MULTILINE)
     texts = {
-        f"{folder.name}/{script.name}".removeprefix("include/").removesuffix(".lua"): script.read_text()
-        for folder in _LUA.iterdir()
-        for script in folder.iterdir()
+        title(script).removeprefix("include/"): script.read_text("utf-8") for script in (*FILES, *INCLUDED, *PLUGS)
     }
     publish = re.compile(r"publish\(inbox")
     assert {script for _, script, _ in rows} == {name for name, text in texts.items() if publish.search(text)}
