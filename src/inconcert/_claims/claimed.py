@@ -23,7 +23,6 @@ __all__ = ["ClaimState", "Claimed", "Claimer", "Outcome", "Row", "Verdict"]
 
 _log = logging.getLogger("inconcert.claims")
 
-_NOBODY = Observers()
 _SUSPECT = 2  # workers that died with it; the claiming script has the same number
 
 Verdict = Literal["retry", "again", "back", "later", "asleep", "crash", "dead", "undo", "undone"]
@@ -83,7 +82,6 @@ class ClaimState(ABC):
     """The engine's state of a claimed job or item, which ends once.
 
     Args:
-        kind: What it is, such as `job`.
         claimer: The worker that holds it.
         row: What the server returned for it.
         queue: The user's name of the queue that it was claimed from.
@@ -102,35 +100,22 @@ class ClaimState(ABC):
         stored: Its stored body, or nothing if it cannot be requeued once it is settled; only for delivery at most once.
     """
 
+    is_over = False
+    is_settled = False
+    is_plain = True
+    is_limited = False
+    history = ""
+    outcome: Outcome = "running"
+    observers = Observers()  # empty, and the same for all
     stored: bytes
 
-    __slots__ = (
-        "_body",
-        "_claimer",
-        "_failures",
-        "_kind",
-        "_max_attempts",
-        "_max_crashes",
-        "_unconfirmed",
-        "attempt",
-        "history",
-        "id",
-        "is_limited",
-        "is_over",
-        "is_plain",
-        "is_settled",
-        "observers",
-        "outcome",
-        "place",
-        "queue",
-        "source",
-        "stored",
-        "unique",
-    )
+    # These hold for nearly each claim: so it writes only what differs.
+    _kind: str  # as errors name it
+    _body: Body | None = None
+    _is_unconfirmed: bool | None = None  # once its end was not confirmed: whether that is still so
 
     def __init__(
         self,
-        kind: str,
         claimer: Claimer,
         row: Row,
         *,
@@ -145,19 +130,10 @@ class ClaimState(ABC):
         self.place = row.place
         self.attempt = row.attempt
         self.unique = unique
-        self.is_over = False
-        self.is_settled = False
-        self.is_plain = True
-        self.is_limited = False
-        self.history = ""
-        self.outcome: Outcome = "running"
-        self.observers = _NOBODY
-        self._kind = kind
         self._claimer = claimer
         self._failures = row.failures
         self._max_attempts = max_attempts
         self._max_crashes = max_crashes
-        self._body: Body | None = None
 
     def enter(self) -> None:
         """Begin the body, which is cancelled when the claim is lost."""
@@ -259,7 +235,7 @@ class ClaimState(ABC):
 
     def unconfirmed(self) -> None:
         """Note that its end was not confirmed; the worker repeats it, and its caller may."""
-        self._unconfirmed = True
+        self._is_unconfirmed = True
 
     def lose(self) -> None:
         """Note that the claim is lost, and stop the body."""
@@ -390,14 +366,14 @@ class ClaimState(ABC):
 
     def _was_not_held(self) -> None:
         """Raise `NotClaimed`, unless it was ended by a repetition of this end, which was not confirmed before."""
-        if not hasattr(self, "_unconfirmed") or self._claimer.is_lost:
+        if self._is_unconfirmed is None or self._claimer.is_lost:
             raise NotClaimed(self._kind, self.id)
 
     def _end_once(self, outcome: Outcome) -> None:
         if self.is_over:
-            if outcome != self.outcome or not getattr(self, "_unconfirmed", False):
+            if outcome != self.outcome or not self._is_unconfirmed:
                 raise NotClaimed(self._kind, self.id)
-            self._unconfirmed = False  # its caller was told that it is not confirmed, and tries again
+            self._is_unconfirmed = False  # its caller was told that it is not confirmed, and tries again
             return
         self.is_over = True
         self.outcome = outcome

@@ -23,7 +23,7 @@ class ItemState(ClaimState, Generic[T]):
         put_at: When it was put in, in seconds since 1970 by the server's clock.
     """
 
-    __slots__ = ("item", "put_at")
+    _kind = "item"
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ItemState(ClaimState, Generic[T]):
         max_crashes: int,
         put_at: float,
     ) -> None:
-        super().__init__("item", claimer, row, queue=queue, max_attempts=max_attempts, max_crashes=max_crashes)
+        super().__init__(claimer, row, queue=queue, max_attempts=max_attempts, max_crashes=max_crashes)
         self.item = item
         self.put_at = put_at
 

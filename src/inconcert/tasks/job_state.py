@@ -107,32 +107,25 @@ class JobState(ClaimState):
         follow_ups: The jobs to be added when it succeeds.
     """
 
-    __slots__ = (
-        "_asleep",
-        "_doom",
-        "_final",
-        "_finish_stream",
-        "_has_undo",
-        "_outcomes",
-        "_steps",
-        "_stops_at",
-        "claimed_at",
-        "enqueued_at",
-        "envelope",
-        "expires_at",
-        "follow_ups",
-        "is_cancelled",
-        "is_handed_out",
-        "is_undoing",
-        "known",
-        "result",
-        "started_at",
-    )
-
+    started_at = 0.0
     expires_at: float
+    result: object = None
     known: Task[Any, Any] | None  # set by the worker that claims it
+    is_handed_out = False
+    is_cancelled = False
+    is_undoing = False
+    follow_ups: Sequence[NewJob] = ()
+
+    _kind = "job"
     _claimer: JobClaimer
-    _stops_at: float  # by the monotonic clock, when its body is to stop; set only once that is known
+    _outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
+    _steps: Steps | None = None  # until one is asked for
+    _finish_stream: Callable[[], Awaitable[None]] | None = None  # sends what it has yielded, if it streams
+    _stops_at = math.inf  # by the monotonic clock, when its body is to stop
+    _asleep: Asleep | None = None  # once its body has left its place to come back later
+    _doom: Doom | None = None  # with which this attempt ends, whatever its body does
+    _final: Exception | None = None  # an error that makes the attempt that it ends the last
+    _has_undo = False  # something that is undone before it ends without success
 
     def __init__(
         self,
@@ -144,7 +137,6 @@ class JobState(ClaimState):
         claimed_at: float,
     ) -> None:
         super().__init__(
-            "job",
             claimer,
             row,
             queue=row.queue.decode(),
@@ -163,20 +155,10 @@ class JobState(ClaimState):
         if envelope.history:
             self.is_plain = False
             self.history = f"{round(enqueued_at * 1000)} {history_note(envelope.name, envelope.history)}"
-        self.started_at = 0.0
         self.observers = claimer.observers
-        self.result: object = None
-        self.is_handed_out = False
-        self.is_cancelled = False
-        self.is_undoing = UNDONE_NOW in row.flags
-        self.follow_ups: Sequence[NewJob] = ()
-        self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
-        self._steps: Steps | None = None  # until one is asked for
-        self._finish_stream: Callable[[], Awaitable[None]] = _nothing  # sends what it has yielded, if it streams
-        self._asleep: Asleep | None = None  # once its body has left its place to come back later
-        self._doom: Doom | None = None  # with which this attempt ends, whatever its body does
-        self._final: Exception | None = None  # an error that makes the attempt that it ends the last
-        self._has_undo = UNDO in row.flags or self.is_undoing  # something that is undone before it ends without success
+        if row.flags:
+            self.is_undoing = UNDONE_NOW in row.flags
+            self._has_undo = UNDO in row.flags or self.is_undoing
 
     def __str__(self) -> str:
         return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
@@ -237,12 +219,14 @@ class JobState(ClaimState):
 
     async def ack(self) -> None:
         """Acknowledge the job; see `ClaimedJob.ack`."""
-        await self._finish_stream()
+        if self._finish_stream is not None:
+            await self._finish_stream()
         await self._done(self._stored_result(), self.envelope.result_ttl)
 
     async def nack(self, delay: float) -> None:
         """Count a failed attempt; see `ClaimedJob.nack`."""
-        await self._finish_stream()
+        if self._finish_stream is not None:
+            await self._finish_stream()
         await self._fail_with(None, "retry", delay=delay)
 
     async def progress(self, fraction: float, text: str) -> None:
@@ -288,7 +272,7 @@ class JobState(ClaimState):
     @property
     def must_stop(self) -> bool:
         """Whether its body is to stop; may be asked from any thread."""
-        is_late = time.monotonic() >= getattr(self, "_stops_at", math.inf)
+        is_late = time.monotonic() >= self._stops_at
         return self.is_cancelled or self.outcome == "lost" or is_late
 
     @property
@@ -550,10 +534,6 @@ class JobState(ClaimState):
                 _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=self.fields())
                 delay = _USUAL.delay(failures, None)
         await self._fail_with(error, "retry", delay=delay)
-
-
-async def _nothing() -> None:
-    """What is to be sent of a job that does not stream."""
 
 
 def _may_wait_for(task: "asyncio.Task[Any]") -> bool:
