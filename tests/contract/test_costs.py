@@ -43,7 +43,7 @@ COSTS = {
     "a lock, taken and released": Cost(bytecodes=2100, commands=9, sent=537),
     "a job, enqueued alone": Cost(bytecodes=1412, commands=6, sent=486),
     "a job, enqueued with many": Cost(bytecodes=304, commands=0, sent=134),
-    "a job, run with many": Cost(bytecodes=1410, commands=0.9, sent=160),  # how many end in one turn differs a little
+    "a job, run with many": Cost(bytecodes=1385, commands=0.9, sent=160),  # how many end in one turn differs a little
     "an item, put, taken and acknowledged": Cost(bytecodes=3800, commands=50, sent=1870),
 }
 FUNCTIONS = {  # how many a script makes until it usually returns, and where that is

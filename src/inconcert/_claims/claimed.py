@@ -265,7 +265,7 @@ class ClaimState(ABC):
 
     @property
     def bulk(self) -> int:
-        """Roughly how many bytes the server drops with it, beside its body, when it ends."""
+        """Roughly how many bytes the server drops with it, beside its body, when it ends; 0 if it is plain."""
         return 0
 
     @property
@@ -280,7 +280,7 @@ class ClaimState(ABC):
 
     @property
     def ends_alone(self) -> bool:
-        """Whether its end is a script of its own, instead of one for all that end in the same turn of the loop."""
+        """Whether its end is a script of its own, instead of one for all that end in the same turn; not if plain."""
         return False
 
     @abstractmethod

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
+from operator import attrgetter
 from typing import Generic, Self, TypeVar, cast
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
@@ -37,6 +38,8 @@ _log = logging.getLogger("inconcert.claims")
 C = TypeVar("C", bound=ClaimState)
 
 Ending = Callable[[], Awaitable[None]]
+
+_IS_LIMITED = attrgetter("claimed.is_limited")
 
 _LIMITS_IN_USE = 2  # what a claim answers if it met something that has limits; with plugs, as long as some are in use
 _A_MOMENT = 0.05  # seconds after which a lapse can be seen
@@ -420,7 +423,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def _turn_ends(self) -> None:
         """Acknowledge, and claim at once what was waiting for a place of what has ended."""
-        frees_places = any(ended.claimed.is_limited for ended in self._ended)
+        frees_places = any(map(_IS_LIMITED, self._ended))
         self._acknowledge()
         if frees_places:
             self.owner.on_room()
@@ -454,12 +457,14 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 def _how_many(ended: list[Ended]) -> int:
     """How many of these go in one script: with 1 MiB to write or to drop it has enough."""
     size = 0
-    for count, (claimed, result, *_) in enumerate(ended[:_MOST]):
-        if claimed.ends_alone:
-            return count or 1
+    for count, each in enumerate(ended[:_MOST]):
         if size >= _MOST_BYTES:
             return count
-        size += len(result) + claimed.bulk
+        size += len(each.result)
+        if not each.claimed.is_plain:
+            if each.claimed.ends_alone:
+                return count or 1
+            size += each.claimed.bulk
     return min(len(ended), _MOST)
 
 

@@ -258,6 +258,7 @@ class JobState(ClaimState):
             raise NotClaimed("job", self.id)
         jobs = self._claimer.draw_follow_ups(self, drafts)
         self.follow_ups = [*self.follow_ups, *jobs]
+        self.is_plain = False
         return [job.id for job in jobs]
 
     @property

@@ -250,7 +250,8 @@ class Worker:
 
     def _free_a_place(self) -> None:
         self._free += 1
-        self._freed.set()
+        if self._free == 1:  # otherwise nothing waits for it
+            self._freed.set()
 
     def _call(self, state: JobState) -> Callable[[], Awaitable[object]]:
         task = state.known
