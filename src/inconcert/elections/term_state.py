@@ -137,6 +137,8 @@ class _RenewTerm(RenewCall):
 
     __slots__ = ("_term",)
 
+    goes_at_once = True  # it proclaims the term: who asks next, on any connection, is to see it
+
     def __init__(self, term: TermState, command: Command) -> None:
         super().__init__(term, command)
         self._term = term
