@@ -108,6 +108,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.tasks.retry import Retry
     from inconcert.tasks.schedule import Missed
     from inconcert.tasks.schedules import Schedules, ScheduleStatus
+    from inconcert.tasks.snooze import Snooze
     from inconcert.tasks.status import JobStatus
     from inconcert.tasks.step_records import StepRecord
     from inconcert.tasks.stream import Restarted, StreamItem
@@ -226,6 +227,7 @@ __all__ = [
     "SignalListener",
     "Signalled",
     "Signals",
+    "Snooze",
     "StepChanged",
     "StepRecord",
     "StepRefused",
@@ -370,6 +372,7 @@ _HOMES = {
     "SignalListener": "reports.report",
     "Signalled": "signals.patterns",
     "Signals": "signals.patterns",
+    "Snooze": "tasks.snooze",
     "StepChanged": "errors",
     "StepRecord": "tasks.step_records",
     "StepRefused": "errors",

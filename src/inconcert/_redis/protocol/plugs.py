@@ -48,7 +48,7 @@ def _has(plug: str, name: str, hook: str) -> bool:
 
 
 def _names(header: str) -> list[str]:
-    return " ".join(_KEYS.findall(header)).split()
+    return [str(name) for line in _KEYS.findall(header) for name in line.split()]
 
 
 def _with_keys(text: str, added: list[str]) -> str:
