@@ -103,6 +103,12 @@ class Work:
         if self.form.endswith("that fails"):
             raise ZeroDivisionError
 
+    async def behind(self) -> AsyncGenerator[None]:
+        """A dependency, which goes on behind its yield."""
+        yield
+        if self.form.startswith("dependency"):
+            await self.go_on()
+
 
 class Ask(Protocol):
     """Sends a request to the service."""
@@ -116,11 +122,6 @@ Around = Callable[[web.Request], AbstractAsyncContextManager[object]]
 @asynccontextmanager
 async def in_fastapi(work: Work, _: Path) -> AsyncGenerator[Ask]:
     """The service in FastAPI."""
-
-    async def behind() -> AsyncGenerator[None]:
-        yield
-        if work.form.startswith("dependency"):
-            await work.go_on()
 
     async def handle() -> responses.Response:
         await work.run()
@@ -144,7 +145,7 @@ async def in_fastapi(work: Work, _: Path) -> AsyncGenerator[Ask]:
         "limited": limiter,
         "while_connected": fastapi.cancel_on_disconnect,
     }
-    parts = [Depends(behind)]
+    parts = [Depends(work.behind)]
     if work.around in around:
         scope: Any = None if work.around == "limited" else "function"
         parts.append(Depends(around[work.around], scope=scope))
@@ -173,8 +174,9 @@ async def in_litestar(work: Work, _: Path) -> AsyncGenerator[Ask]:
             )
         return litestar.while_connected(request) if work.around == "while_connected" else nullcontext()
 
-    @post("/", status_code=200, dependencies={"around": Provide(around)})
-    async def handle(around: NamedDependency[Any]) -> Response[Any]:
+    @post("/", status_code=200, dependencies={"around": Provide(around), "behind": Provide(work.behind)})
+    async def handle(around: NamedDependency[Any], behind: NamedDependency[None]) -> Response[Any]:
+        del behind
         async with around:
             await work.run()
         match work.form:
@@ -274,7 +276,7 @@ CROSSED = [
     (framework, form)
     for framework in FRAMEWORKS
     for form in FORMS
-    # aiohttp has no dependencies, and Litestar goes on behind their yield before it answers.
+    # aiohttp has no dependencies, and Litestar goes on behind their yield before it answers: see below.
     if framework == "fastapi" or not form.startswith("dependency")
 ]
 
@@ -355,6 +357,22 @@ async def test_form_of_answer(framework: str, form: str, around: str, work: Work
         assert work.runs == 2
         goes_on = form.startswith(("background", "dependency"))
         assert work.log.count("after") == (2 if goes_on else 0)
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("form", ["dependency", "dependency that fails"])
+async def test_dependency_of_litestar_ends_before_the_answer(
+    form: str, around: str, work: Work, tmp_path: Path
+) -> None:
+    """So a failure behind its yield is the answer, with a key and without, and a repetition runs the handler again."""
+    work.form, work.around = form, around
+    work.may_end.set()
+    fails = form.endswith("that fails")
+    async with served("litestar", work, tmp_path) as service:
+        plain, first, again = [await service.ask(None), await service.ask(), await service.ask()]
+        assert {exchange.status for exchange in (plain, first, again)} == {500 if fails else 200}
+        assert [exchange.is_replayed for exchange in (plain, first, again)] == [False, False, not fails]
+        assert work.runs == work.log.count("after") == (3 if fails else 2)
 
 
 # Error -> the status of its answer; 500 is the framework's own if it is not one of ours.
