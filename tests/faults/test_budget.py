@@ -20,6 +20,7 @@ import inconcert
 from inconcert import Coordinator
 from inconcert._redis.wire import turns
 from inconcert._redis.wire.turns import IN_A_TURN
+from inconcert.integrations.prometheus import Metrics
 from tests.support.eventually import eventually
 from tests.support.inner import broadcasts_of, channel_of
 
@@ -173,8 +174,9 @@ async def with_many(concert: Coordinator, elsewhere: Coordinator, many: Many, co
 async def test_no_turn_of_the_loop_looks_at_more_than_its_budget(
     concert: Coordinator, elsewhere: Coordinator, many: Many, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Renewing, asking and subscribing again after a loss, a report, the look for deadlocks, and closing."""
+    """Renewing, asking and subscribing again after a loss, a report, the look for deadlocks, metrics, and closing."""
     count, in_a_turn = sizes
+    metrics = Metrics(concert, registry=None)  # which hears of each lease and each job, too
     monkeypatch.setattr(turns, "IN_A_TURN", in_a_turn)
     await elsewhere.inspect(timeout=10)  # the first question imports what looks; all answers would begin after that
     async with with_many(concert, elsewhere, many, count):
@@ -193,5 +195,8 @@ async def test_no_turn_of_the_loop_looks_at_more_than_its_budget(
             session.lines._looked_until = 0.0
             session.lines._look_for_long_waits()
             await elsewhere.inspect(timeout=10)
+            await metrics.refresh()
+            assert list(metrics.collect())
             await concert.__aexit__(None, None, None)
+    metrics.close()
     await concert.__aenter__()

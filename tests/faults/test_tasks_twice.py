@@ -181,6 +181,7 @@ class Scene:
         """Where the jobs are, each in one place."""
         ledger = await read_ledger(self.client, self._namespace)
         assert ledger.places() == Counter(ledger.bodies)
+        assert ledger.strays() == {}
         return ledger
 
 

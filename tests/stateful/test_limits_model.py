@@ -270,6 +270,7 @@ class LimitsModel(RuleBasedStateMachine):
                     self.ack(0, has_follower=False, task="none")
         assert self.live == self.dead
         assert not self.kept()
+        assert {job.decode() for job in self.client.hkeys(self.keys.facts)} <= self.dead
 
     @invariant()
     def no_limit_is_exceeded(self) -> None:

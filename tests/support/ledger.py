@@ -28,6 +28,7 @@ class Ledger:
         dead: Those that were set aside.
         reasons: Why.
         states: Where those are that are not in their queue, or are to be cancelled, as the server notes it.
+        flagged: What each has beside its body, by its flags; those that have something.
         failures: How many attempts of each failed.
         crashes: How many workers died with each.
         workers: Those who are not known to be dead.
@@ -43,11 +44,17 @@ class Ledger:
     dead: list[str]
     reasons: dict[str, dict[str, Any]]
     states: dict[str, str]
+    flagged: dict[str, str]
     failures: dict[str, int]
     crashes: dict[str, int]
     workers: list[str]
     results: dict[str, str]
     history: list[tuple[str, str]]
+
+    def strays(self) -> dict[str, str]:
+        """Flags of jobs that are gone; but for those cancelled where they may have had a turn: a claim drops these."""
+        gone = self.flagged.keys() - set(self.bodies)
+        return {id_: self.flagged[id_] for id_ in gone if self.flagged[id_] != "l"}
 
     def places(self) -> Counter[str]:
         """How often each job is somewhere."""
@@ -60,6 +67,7 @@ class Ledger:
     def check(self, *, put: int, done: int) -> None:
         """Raise AssertionError unless put = ready + delayed + waiting + claimed + done + dead, each in one place."""
         assert self.places() == Counter(self.bodies)
+        assert self.strays() == {}
         assert put == len(self.bodies) + done, f"{put} were put, {len(self.bodies)} are there, {done} are done"
 
 
@@ -99,6 +107,7 @@ async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are, each in one place."""
     ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
     assert ledger.places() == Counter(ledger.bodies)
+    assert ledger.strays() == {}
     return ledger
 
 
@@ -157,6 +166,7 @@ def _ledger(rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
         dead=found.get("dead", []),
         reasons={id_: json.loads(reason.partition("\n")[0]) for id_, reason in found.get("reasons", {}).items()},
         states=found.get("states", {}),
+        flagged={id_: facts.split(" ")[0] for id_, facts in found.get("facts", {}).items()},
         failures=counts(1),
         crashes=counts(2),
         workers=[*found.get("workers", []), *found.get("idle", [])],
