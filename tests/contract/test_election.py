@@ -558,9 +558,10 @@ async def test_cancellation_from_outside_wins_over_a_resignation(election: Elect
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_cancelled_resignation_goes_on(election: Election, moment: Moment) -> None:
     """Once it has begun, whatever becomes of its caller."""
-    await election.acquire()
+    term = await election.acquire()
     assert await cancel_at(1, moment, election.resign())
     await nobody_leads(election)
+    assert term.remaining == 0
 
 
 # Watching.
