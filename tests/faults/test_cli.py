@@ -1071,7 +1071,9 @@ def test_server_that_cannot_be_reached_is_named() -> None:
 def test_missing_extra_is_named(library: str) -> None:
     """Without its libraries, some of which others bring, there is no command line, but a hint."""
     code = f"import sys; sys.modules['{library}'] = None; from inconcert.cli import main; main()"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, "worker", SERVICE], capture_output=True, text=True, timeout=30, check=False
+    )
     assert ended.returncode == 2
     assert ended.stderr == f"inconcert: the command line needs {library}; run  pip install 'inconcert[cli]'\n"
 

@@ -351,7 +351,7 @@ async def test_jobs_that_cannot_be_sent_are_not_waited_for_and_the_next_are_enqu
         """Nothing to do."""
 
     with monkeypatch.context() as patched:
-        patched.setattr(enqueue, "enqueue", raise_unexpected)
+        patched.setattr(enqueue, "enqueue_plain", raise_unexpected)
         turn = asyncio.gather(plain.enqueue(), plain.enqueue(), return_exceptions=True)
         assert [type(error) for error in await asyncio.wait_for(turn, 3.0)] == [Unexpected] * 2
     await plain.enqueue()

@@ -10,7 +10,7 @@ import pytest
 from fakeredis.aioredis import FakeRedis
 
 import inconcert
-from inconcert import Coordinator, QuorumLock, Retry, SyncProducer
+from inconcert import Coordinator, QuorumLock, Retry, Snooze, SyncProducer
 from inconcert.errors import InconcertError
 
 concert = Coordinator()
@@ -123,6 +123,7 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     ],
     "Signal": [lambda: concert.signal("")],
     "Signals": [lambda: concert.signals("")],
+    "Snooze": [lambda: Snooze(-1)],
     "Subscription": [
         lambda: concert.signal("s").subscribe(buffer=0),
         lambda: concert.signals("*").subscribe(buffer=0),

@@ -146,6 +146,16 @@ def test_guard_is_a_command_on_that_type() -> None:
     ]
 
 
+def test_guard_of_an_include_is_a_command_too() -> None:
+    """It stops the script that includes it."""
+    files = {
+        "things/take": "-- KEYS  queue\n-- @include look\nlook({queue = queue})\n",
+        "include/look": "local function look(keys)\n  -- @guard keys.queue:list\nend\n",
+    }
+
+    assert "  redis.call('LLEN', keys.queue)" in assemble("things/take", files.__getitem__).splitlines()
+
+
 def test_circle_of_includes_is_refused() -> None:
     """With the way around it."""
     files = {

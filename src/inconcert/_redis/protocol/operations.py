@@ -41,6 +41,7 @@ _VERBS = {
     "tasks/add_members": "add",
     "tasks/close_group": "close",
     "tasks/enqueue_after": "enqueue",
+    "tasks/enqueue_plain": "enqueue",
     "tasks/count_claimed": "stats",
     "tasks/debounce": "enqueue",
     "tasks/inspect_group": "progress",

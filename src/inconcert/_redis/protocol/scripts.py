@@ -219,7 +219,7 @@ def assemble(name: str, read: Callable[[str], str]) -> str:
         if name in inserted:
             return ""
         inserted.add(name)
-        return insert(read(name).rstrip(), *including, name)
+        return insert(_GUARD.sub(_guard, read(name)).rstrip(), *including, name)
 
     text = read(name)
     end = next(_HEADER.finditer(text)).end()  # of nothing, if there is none
