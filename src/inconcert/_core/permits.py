@@ -75,7 +75,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         super().__init__(kind, name, timeout, face)
         self._ref = ref
         self._keys = ref.keys.of(PermitKeys, kind, name)
-        self._terms = _terms(limit, durations.ttl(ttl))
+        self._terms = _terms(limit, durations.ttl(ttl), _HANDOFF)
         self._mark = mark if permits == 1 else f"x{permits}"
         self._permits = permits
         self._metrics_name = metrics_name or ""
@@ -171,11 +171,11 @@ class _Terms:
 
     __slots__ = ("handoff_ms", "limit", "ttl", "ttl_ms")
 
-    def __init__(self, limit: int, ttl: float) -> None:
+    def __init__(self, limit: int, ttl: float, handoff: float) -> None:
         self.limit = limit
         self.ttl = ttl
         self.ttl_ms = milliseconds(ttl)
-        self.handoff_ms = milliseconds(min(ttl, _HANDOFF))
+        self.handoff_ms = milliseconds(min(ttl, handoff))
 
 
 _terms = lru_cache(maxsize=256)(_Terms)  # a program has few of them, and makes many objects with each
