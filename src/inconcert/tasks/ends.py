@@ -1,6 +1,6 @@
 """How jobs end that are done: most have nothing for plugs, and are ended by a script that names no key of one."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from inconcert._claims.ends import Ack, Ended, LeasedWorker
 from inconcert._claims.keys import keys_of
@@ -14,23 +14,28 @@ __all__ = ["PlainAck", "ack_with_plugs"]
 _HAS_MORE = 3  # what the plain form of the script answers of a job that it does not end
 
 
-class EndingWorker(LeasedWorker):
-    """The worker, as a plain acknowledgement sees it."""
-
-    def end_with_plugs(self, ends: list[Ended]) -> None:
-        """End these, which have more than was known here."""
-
-
 class PlainAck(Ack):
     """The call that ends jobs of which nothing is known here that is for plugs.
 
     If one has got something since it was claimed, such as a child or a message, it is ended by the other form of the
     script, one round trip later.
+
+    Args:
+        worker: As for `Ack`, and so are the next two.
+        end_with_plugs: Ends by the other form those that have more than was known here.
     """
 
-    __slots__ = ()
+    __slots__ = ("_end_with_plugs",)
 
-    _worker: "EndingWorker"
+    def __init__(
+        self,
+        worker: LeasedWorker,
+        command: Command,
+        batch: list[Ended],
+        end_with_plugs: Callable[[list[Ended]], None],
+    ) -> None:
+        super().__init__(worker, command, batch)
+        self._end_with_plugs = end_with_plugs
 
     def answered(self, reply: Reply) -> None:
         """Confirm those that it has ended."""
@@ -38,7 +43,7 @@ class PlainAck(Ack):
             answers = list(zip(self._batch, reply, strict=True))
             self._batch = [ended for ended, answer in answers if answer != _HAS_MORE]
             reply = [answer for answer in reply if answer != _HAS_MORE]
-            self._worker.end_with_plugs([ended for ended, answer in answers if answer == _HAS_MORE])
+            self._end_with_plugs([ended for ended, answer in answers if answer == _HAS_MORE])
         super().answered(reply)
 
 

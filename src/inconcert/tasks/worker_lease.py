@@ -189,7 +189,7 @@ class JobWorkerLease(WorkerLease[JobState]):
                 _CancellingCall(self, CANCELLING(self._keys, ids=[job.id for job in self.held]))
             )
 
-    def end_with_plugs(self, ends: list[Ended]) -> None:
+    def _end_with_plugs(self, ends: list[Ended]) -> None:
         """End these, which have more than was known here."""
         self._send(ends, self._ack_with_plugs)
 
@@ -230,7 +230,7 @@ class JobWorkerLease(WorkerLease[JobState]):
             if not ended.claimed.is_plain:
                 return self._ack_with_plugs(batch)
         inboxes = self._session.inboxes(self._keys.bodies)
-        return PlainAck(self, ack(ACK, self, self._keys, inboxes, batch), batch)
+        return PlainAck(self, ack(ACK, self, self._keys, inboxes, batch), batch, self._end_with_plugs)
 
     def _ack_with_plugs(self, batch: list[Ended]) -> Ack:
         return Ack(self, ack_with_plugs(self, self._keys, self._session.inboxes(self._keys.bodies), batch), batch)

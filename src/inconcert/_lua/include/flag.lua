@@ -1,4 +1,4 @@
--- Flags a job: the scripts that end it, or claim it, look only for what its flags say that it has.
+-- Flags a job that has something beside its body: the plain form of a script ends none that has more than waiters.
 --
 --     w  processes wait for its end       c  jobs run after it            m  messages were sent to it
 --     p  it has reported its progress     s  steps of it are kept         u  it has something to undo

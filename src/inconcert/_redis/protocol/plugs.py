@@ -8,7 +8,7 @@ plug: `claims/ack`, and `claims/ack+jobs`.
 
     -- PLUGS on_end               the keys of all plugs of the group that have this hook come before those of any length
     -- @only jobs                 what follows is only in the form with the plugs of this group, or of these; `plain` is
-    -- @end                       the form without
+    -- @end                       the form without; a header may have such lines, too
     -- @each on_end(keys, jobs)   calls this function of each plug of the group, in the order of their names
 """
 
