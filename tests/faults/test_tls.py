@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis.asyncio.connection
+import redis.exceptions
 
 from inconcert import Coordinator, SyncProducer, Unavailable
+from inconcert._redis.driver.failures import cannot_connect
 from inconcert._redis.protocol.scripts import Command, Script
 from tests.support.background import in_background
 from tests.support.blocking import blocking_channel
@@ -84,6 +87,15 @@ async def test_client_without_a_certificate_is_told_what_to_give(server: RealSer
         pytest.raises(Unavailable, match="ssl_certfile= and ssl_keyfile="),
     ):
         await Coordinator(behind.url()).__aenter__()
+
+
+@pytest.mark.parametrize("ended", [ConnectionResetError(104, "reset"), BrokenPipeError(32, "broken"), None])
+def test_what_to_give_is_told_however_the_connection_ends(ended: OSError | None) -> None:
+    """The alert that says why is lost when more was sent before it came."""
+    error = redis.exceptions.ConnectionError("reset" if ended else "Connection closed by server.")
+    error.__cause__ = ended
+    told = cannot_connect(error, redis.asyncio.connection.SSLConnection(), timeout=1)
+    assert "ssl_certfile= and ssl_keyfile=" in str(told)
 
 
 async def test_producer_works_over_tls(server: RealServer, namespace: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ __all__ = ["cannot_connect", "in_brief"]
 
 Connection = redis.asyncio.connection.AbstractConnection | redis.connection.AbstractConnection
 
+_ENDED = (ConnectionResetError, BrokenPipeError)
 _REFUSALS = (redis.exceptions.AuthenticationError, redis.exceptions.ResponseError)
 _NO_PASSWORD = ("Authentication required", "HELLO must be called with the client already authenticated")
 
@@ -58,14 +59,16 @@ def _remedy(error: Exception) -> str:
 
 
 def _hint(error: Exception, *, is_tls: bool) -> str:
-    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
+    causes = list(_causes(error))
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         return ""
-    alerts = [cause for cause in _causes(error) if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")]
-    if alerts or (is_tls and "closed" in str(error)):
+    alerts = [cause for cause in causes if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")]
+    was_ended = "closed" in str(error) or any(isinstance(cause, _ENDED) for cause in causes)
+    if alerts or (is_tls and was_ended):  # what was sent before the alert came may turn it into a reset
         return "; if it demands a certificate of clients, give one with ssl_certfile= and ssl_keyfile="
-    if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
         return "; if it does not speak TLS on this port, write redis:// instead of rediss://"
-    if not is_tls and "closed" in str(error):
+    if was_ended and not is_tls:
         return "; if it expects TLS on this port, write rediss:// instead of redis://"
     return ""
 
