@@ -14,6 +14,7 @@ import redis.asyncio
 
 from inconcert import Coordinator, LeaseLost, NotClaimed, NotHeld, QuorumLock, QuorumNotReached, Unavailable, wait_all
 from inconcert._redis.wire.call import Call
+from inconcert.quorum import rounds
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer
 
@@ -410,8 +411,9 @@ async def test_majority_that_is_back_releases_a_quorum_lock() -> None:
         clients: list[redis.asyncio.Redis] = [redis.asyncio.Redis.from_url(server.url) for server in servers]  # pyright: ignore[reportUnknownMemberType] - its types have holes
         for client in clients:
             stack.push_async_callback(client.aclose)
+        quorum = QuorumLock(clients, "a", ttl=TTL, timeout=SOON)
         for again in (True, False):
-            lease = await QuorumLock(clients, "a", ttl=TTL, timeout=SOON).acquire()
+            lease = await quorum.acquire()
             for server in servers[:2]:
                 refuse(server, writes=True)
             with pytest.raises(QuorumNotReached):
@@ -422,3 +424,5 @@ async def test_majority_that_is_back_releases_a_quorum_lock() -> None:
                 await lease.release()
                 with pytest.raises(NotHeld):
                     await lease.release()
+        await eventually(lambda: not any(server.command("DBSIZE") for server in servers), timeout=SOON)
+        await eventually(lambda: not rounds._under_way)
