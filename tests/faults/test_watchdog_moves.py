@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from inconcert import Coordinator
+from inconcert._claims import watchdog
 from inconcert._redis.protocol.slots import slot_of
 from inconcert.tasks.store import JobKeys
 from tests.support.clusters import Node, RealCluster
@@ -13,22 +14,26 @@ from tests.support.sentinels import SentinelSet
 from tests.support.short_lease import with_lease
 from tests.support.watchdog import life_of, threads
 
-LEASE = 5.0  # seconds of a heartbeat; the thread renews it after a third
-LONGER = 10.0  # ... where a master must be found dead first
+LEASE = 60.0  # seconds of a heartbeat: it outlives the search for a master on a machine that stands still for a while
+HURRY = 1 / 12  # of what the thread waits for otherwise: it looks, renews and tries again as with a lease of 5 s
 
 
-async def block_while(
-    happens: Callable[[str], Iterator[int] | None], url: str, namespace: str, *, lease: float
-) -> None:
+@pytest.fixture(autouse=True)
+def hurried_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the thread wait for less of the lease."""
+    for share in ("_ASK_EVERY", "_ANSWER_WITHIN", "RENEW_AFTER", "TRY_AGAIN"):
+        monkeypatch.setattr(watchdog, share, getattr(watchdog, share) * HURRY)
+
+
+async def block_while(happens: Callable[[str], Iterator[int] | None], url: str, namespace: str) -> None:
     """Claim a job, do this to the servers in it and stand still until its heartbeat was renewed since; end the job.
 
     Args:
         happens: What is done, given a key of the worker; what it returns is exhausted when the loop may turn again.
         url: The servers.
         namespace: Of the job.
-        lease: Of the heartbeat, in seconds.
     """
-    async with with_lease(Coordinator(url, namespace=namespace), lease) as concert:
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
         await concert.enqueue("t", queue="q")
         async with concert.consume("q") as jobs:
             job = await anext(jobs)
@@ -62,7 +67,7 @@ async def test_blocked_worker_keeps_its_jobs_when_their_slot_moves(
         else:
             own_cluster.move_slot(slot_of(key), to)
 
-    await block_while(moves, own_cluster.url, namespace, lease=LEASE)
+    await block_while(moves, own_cluster.url, namespace)
 
 
 @pytest.mark.parametrize("left", ["all", "some", "none"])
@@ -80,7 +85,7 @@ async def test_blocked_worker_keeps_its_jobs_while_their_slot_is_half_moved(
         assert (left == "none") is (moved[-1] == keys)
         return move
 
-    await block_while(half_moves, own_cluster.url, namespace, lease=LEASE)
+    await block_while(half_moves, own_cluster.url, namespace)
 
 
 async def test_blocked_worker_keeps_its_jobs_when_a_replica_takes_its_master_s_place(
@@ -94,7 +99,7 @@ async def test_blocked_worker_keeps_its_jobs_when_a_replica_takes_its_master_s_p
         master.kill()
         own_cluster.wait_for_new_master(master)
 
-    await block_while(fails, own_cluster.url, namespace, lease=LONGER)
+    await block_while(fails, own_cluster.url, namespace)
 
 
 async def test_blocked_worker_keeps_its_jobs_when_sentinels_name_another_master(namespace: str) -> None:
@@ -108,4 +113,4 @@ async def test_blocked_worker_keeps_its_jobs_when_sentinels_name_another_master(
             before.kill()
             sentinels.wait_for_new_master(before)
 
-        await block_while(fails, sentinels.url, namespace, lease=LONGER)
+        await block_while(fails, sentinels.url, namespace)
