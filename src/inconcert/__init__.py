@@ -90,31 +90,31 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.signals.signal import Signal, wait_all, wait_any
     from inconcert.signals.subscription import Subscription
     from inconcert.sync_producer import EnqueuedJob, PreparedJob, SyncProducer
-    from inconcert.tasks.admin import Tasks
-    from inconcert.tasks.claimed_job import ClaimedJob, current_job
-    from inconcert.tasks.consumer import Consumer
-    from inconcert.tasks.dead_jobs import DeadJob
-    from inconcert.tasks.draft import Draft
-    from inconcert.tasks.group import Group, GroupProgress, GroupWhen
-    from inconcert.tasks.health import HealthReport, HealthState, WorkerHealth
-    from inconcert.tasks.health_server import HealthServer
-    from inconcert.tasks.history import EndedJob
-    from inconcert.tasks.job import Job, Progress
-    from inconcert.tasks.job_description import JobDescription
-    from inconcert.tasks.job_pages import JobPage, JobRecord
-    from inconcert.tasks.limits import JobKey, Limit, Rate
-    from inconcert.tasks.options import EvenIf, JobOptions, UniqueUntil
-    from inconcert.tasks.queue_stats import LimitStats, QueueStats, TaskStats
-    from inconcert.tasks.retry import Retry
-    from inconcert.tasks.schedule import Missed
-    from inconcert.tasks.schedules import Schedules, ScheduleStatus
-    from inconcert.tasks.snooze import Snooze
-    from inconcert.tasks.status import JobStatus
-    from inconcert.tasks.step_records import StepRecord
-    from inconcert.tasks.stream import Restarted, StreamItem
-    from inconcert.tasks.task import Task
-    from inconcert.tasks.undo import Undo
-    from inconcert.tasks.workers import RunningJob, WorkerStatus
+    from inconcert.tasks.durable.snooze import Snooze
+    from inconcert.tasks.durable.step_records import StepRecord
+    from inconcert.tasks.durable.undo import Undo
+    from inconcert.tasks.following.job import Job, Progress
+    from inconcert.tasks.following.stream import Restarted, StreamItem
+    from inconcert.tasks.operating.admin import Tasks
+    from inconcert.tasks.operating.dead_jobs import DeadJob
+    from inconcert.tasks.operating.job_pages import JobPage, JobRecord
+    from inconcert.tasks.operating.queue_stats import LimitStats, QueueStats, TaskStats
+    from inconcert.tasks.records.history import EndedJob
+    from inconcert.tasks.records.job_description import JobDescription
+    from inconcert.tasks.records.limits import JobKey, Limit, Rate
+    from inconcert.tasks.records.retry import Retry
+    from inconcert.tasks.records.status import JobStatus
+    from inconcert.tasks.running.claimed_job import ClaimedJob, current_job
+    from inconcert.tasks.running.consumer import Consumer
+    from inconcert.tasks.running.health import HealthReport, HealthState, WorkerHealth
+    from inconcert.tasks.running.health_server import HealthServer
+    from inconcert.tasks.running.workers import RunningJob, WorkerStatus
+    from inconcert.tasks.schedules.schedule import Missed
+    from inconcert.tasks.schedules.schedules import Schedules, ScheduleStatus
+    from inconcert.tasks.sending.draft import Draft
+    from inconcert.tasks.sending.group import Group, GroupProgress, GroupWhen
+    from inconcert.tasks.sending.options import EvenIf, JobOptions, UniqueUntil
+    from inconcert.tasks.sending.task import Task
 
 __all__ = [
     "AcquireTimeout",
@@ -270,32 +270,32 @@ _HOMES = {
     "Changed": "members.changes",
     "ChatNotFound": "errors",
     "Chats": "chat.chats",
-    "ClaimedJob": "tasks.claimed_job",
-    "Consumer": "tasks.consumer",
+    "ClaimedJob": "tasks.running.claimed_job",
+    "Consumer": "tasks.running.consumer",
     "Coordinator": "coordinator",
     "CoordinatorOptions": "coordinator",
     "DeadItem": "queues.queue",
-    "DeadJob": "tasks.dead_jobs",
+    "DeadJob": "tasks.operating.dead_jobs",
     "Deadlock": "reports.report",
     "Delivery": "queues.delivery",
-    "Draft": "tasks.draft",
+    "Draft": "tasks.sending.draft",
     "Election": "elections.election",
     "ElectionRecord": "elections.record",
-    "EndedJob": "tasks.history",
+    "EndedJob": "tasks.records.history",
     "EnqueuedJob": "sync_producer",
-    "EvenIf": "tasks.options",
+    "EvenIf": "tasks.sending.options",
     "Event": "event",
     "Explanation": "reports.explanation",
     "Gap": "_core.channel_subscription",
-    "Group": "tasks.group",
+    "Group": "tasks.sending.group",
     "GroupClosed": "errors",
     "GroupNotFound": "errors",
-    "GroupProgress": "tasks.group",
-    "GroupWhen": "tasks.group",
+    "GroupProgress": "tasks.sending.group",
+    "GroupWhen": "tasks.sending.group",
     "Guarantee": "_claims.consumer",
-    "HealthReport": "tasks.health",
-    "HealthServer": "tasks.health_server",
-    "HealthState": "tasks.health",
+    "HealthReport": "tasks.running.health",
+    "HealthServer": "tasks.running.health_server",
+    "HealthState": "tasks.running.health",
     "HeldEntry": "reports.report",
     "HeldItem": "reports.report",
     "HeldLock": "reports.report",
@@ -307,25 +307,25 @@ _HOMES = {
     "InvalidPayload": "errors",
     "ItemConsumer": "reports.report",
     "ItemNotFound": "errors",
-    "Job": "tasks.job",
+    "Job": "tasks.following.job",
     "JobCancelled": "errors",
-    "JobDescription": "tasks.job_description",
+    "JobDescription": "tasks.records.job_description",
     "JobExpired": "errors",
     "JobFailed": "errors",
-    "JobKey": "tasks.limits",
+    "JobKey": "tasks.records.limits",
     "JobNotFound": "errors",
-    "JobOptions": "tasks.options",
-    "JobPage": "tasks.job_pages",
-    "JobRecord": "tasks.job_pages",
-    "JobStatus": "tasks.status",
+    "JobOptions": "tasks.sending.options",
+    "JobPage": "tasks.operating.job_pages",
+    "JobRecord": "tasks.operating.job_pages",
+    "JobStatus": "tasks.records.status",
     "Joined": "members.changes",
     "Latch": "latch",
     "Lease": "_core.lease",
     "LeaseLost": "errors",
     "Leases": "locks",
     "Left": "members.changes",
-    "Limit": "tasks.limits",
-    "LimitStats": "tasks.queue_stats",
+    "Limit": "tasks.records.limits",
+    "LimitStats": "tasks.operating.queue_stats",
     "Lock": "lock",
     "Locks": "locks",
     "Lost": "members.changes",
@@ -336,7 +336,7 @@ _HOMES = {
     "Members": "members.members",
     "Message": "chat.messages",
     "MessageRefused": "errors",
-    "Missed": "tasks.schedule",
+    "Missed": "tasks.schedules.schedule",
     "NobodyHolds": "errors",
     "NotAMember": "errors",
     "NotClaimed": "errors",
@@ -345,59 +345,59 @@ _HOMES = {
     "OutcomeUnknown": "errors",
     "PreparedJob": "sync_producer",
     "ProcessReport": "reports.report",
-    "Progress": "tasks.job",
+    "Progress": "tasks.following.job",
     "Queue": "queues.queue",
     "QueueCounts": "queues.queue",
     "QueueFull": "errors",
     "QueueOrder": "queues.worker_lease",
     "QueueShutDown": "errors",
-    "QueueStats": "tasks.queue_stats",
+    "QueueStats": "tasks.operating.queue_stats",
     "QuorumLease": "quorum.lock",
     "QuorumLock": "quorum.lock",
     "QuorumNotReached": "errors",
     "RWLock": "rwlock",
-    "Rate": "tasks.limits",
+    "Rate": "tasks.records.limits",
     "RateDecision": "rate_limiter",
     "RateLimiter": "rate_limiter",
     "RateStatus": "rate_limiter",
     "ReadLock": "rwlock",
     "Reason": "reports.explanation",
-    "Restarted": "tasks.stream",
-    "Retry": "tasks.retry",
-    "RunningJob": "tasks.workers",
-    "ScheduleStatus": "tasks.schedules",
-    "Schedules": "tasks.schedules",
+    "Restarted": "tasks.following.stream",
+    "Retry": "tasks.records.retry",
+    "RunningJob": "tasks.running.workers",
+    "ScheduleStatus": "tasks.schedules.schedules",
+    "Schedules": "tasks.schedules.schedules",
     "Semaphore": "semaphore",
     "Signal": "signals.signal",
     "SignalListener": "reports.report",
     "Signalled": "signals.patterns",
     "Signals": "signals.patterns",
-    "Snooze": "tasks.snooze",
+    "Snooze": "tasks.durable.snooze",
     "StepChanged": "errors",
-    "StepRecord": "tasks.step_records",
+    "StepRecord": "tasks.durable.step_records",
     "StepRefused": "errors",
-    "StreamItem": "tasks.stream",
+    "StreamItem": "tasks.following.stream",
     "Subscription": "signals.subscription",
     "SyncProducer": "sync_producer",
-    "Task": "tasks.task",
-    "TaskStats": "tasks.queue_stats",
-    "Tasks": "tasks.admin",
+    "Task": "tasks.sending.task",
+    "TaskStats": "tasks.operating.queue_stats",
+    "Tasks": "tasks.operating.admin",
     "Term": "elections.term",
     "Unavailable": "errors",
-    "Undo": "tasks.undo",
-    "UniqueUntil": "tasks.options",
+    "Undo": "tasks.durable.undo",
+    "UniqueUntil": "tasks.sending.options",
     "UnknownSchedule": "errors",
     "UnknownTask": "errors",
     "UnreadablePayload": "errors",
     "WaitEntry": "reports.report",
     "Waiter": "reports.report",
-    "WorkerHealth": "tasks.health",
-    "WorkerStatus": "tasks.workers",
+    "WorkerHealth": "tasks.running.health",
+    "WorkerStatus": "tasks.running.workers",
     "WriteLease": "rwlock",
     "WriteLock": "rwlock",
     "WrongLayout": "errors",
     "WrongState": "errors",
-    "current_job": "tasks.claimed_job",
+    "current_job": "tasks.running.claimed_job",
     "tokenize": "index.words",
     "wait_all": "signals.signal",
     "wait_any": "signals.signal",

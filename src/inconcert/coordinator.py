@@ -32,7 +32,7 @@ from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
 from inconcert.errors import NotConnected
 from inconcert.reports.detector import Detector
 from inconcert.reports.reporter import Redact, Reporter
-from inconcert.tasks.task_coordinator import TaskCoordinator
+from inconcert.tasks.front.task_coordinator import TaskCoordinator
 
 if TYPE_CHECKING:  # a primitive is imported by its factory when it is called first
     from inconcert._claims.consumer import Guarantee

@@ -34,12 +34,12 @@ from inconcert._rules.conversion import Converter, json_form
 from inconcert._rules.durations import Seconds
 from inconcert._rules.functions import check_function
 from inconcert._rules.names import check_name
-from inconcert.tasks.arguments import annotations
-from inconcert.tasks.claimed_job import current_job, state_of
-from inconcert.tasks.kept_step import StepCall
-from inconcert.tasks.loop import Loop
-from inconcert.tasks.steps import Steps
-from inconcert.tasks.undo import Undo
+from inconcert.tasks.durable.kept_step import StepCall
+from inconcert.tasks.durable.loop import Loop
+from inconcert.tasks.durable.steps import Steps
+from inconcert.tasks.durable.undo import Undo
+from inconcert.tasks.records.arguments import annotations
+from inconcert.tasks.running.claimed_job import current_job, state_of
 
 __all__ = ["each", "key", "now", "random", "sleep", "step", "undo", "uuid", "wait_for"]
 

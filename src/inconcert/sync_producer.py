@@ -36,14 +36,14 @@ from inconcert.mailboxes.post import Post
 from inconcert.queues.put import NewItems, check_putting, item_codec
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import QueueOrder
-from inconcert.tasks.debounced import DebouncedJob
-from inconcert.tasks.draft import NewJob, enqueue
-from inconcert.tasks.messages import JobMessage
-from inconcert.tasks.options import JobOptions
-from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
-from inconcert.tasks.store import UNWATCH, JobKeys, JobKeyspace
-from inconcert.tasks.task import Task, draft_of
-from inconcert.tasks.watch import RECHECK_AFTER
+from inconcert.tasks.following.messages import JobMessage
+from inconcert.tasks.following.watch import RECHECK_AFTER
+from inconcert.tasks.records.status import JobStatus, Snapshot, not_in_time, read_outcome
+from inconcert.tasks.records.store import UNWATCH, JobKeys, JobKeyspace
+from inconcert.tasks.sending.debounced import DebouncedJob
+from inconcert.tasks.sending.draft import NewJob, enqueue
+from inconcert.tasks.sending.options import JobOptions
+from inconcert.tasks.sending.task import Task, draft_of
 
 __all__ = ["EnqueuedJob", "PreparedJob", "SyncProducer", "observers_of"]
 

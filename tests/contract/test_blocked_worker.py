@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Job
-from inconcert.tasks import blocked_worker
-from inconcert.tasks.blocked_worker import BodyWait
+from inconcert.tasks.following import blocked_worker
+from inconcert.tasks.following.blocked_worker import BodyWait
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from inconcert import ClaimedJob, Coordinator, JobStatus
-from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.running.consumer import Consumer
 from tests.support.jobs import make_due
 from tests.support.ledger import crashes_of, failures_of
 from tests.support.raw import raw

@@ -19,8 +19,8 @@ from inconcert import (
     current_job,
 )
 from inconcert._claims.keys import split_body
-from inconcert.tasks.claimed_job import state_of
-from inconcert.tasks.envelope import Envelope
+from inconcert.tasks.records.envelope import Envelope
+from inconcert.tasks.running.claimed_job import state_of
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually

@@ -11,8 +11,8 @@ from inconcert import Coordinator, QueueCounts
 from inconcert._claims.claimed import ClaimState
 from inconcert._claims.consumer import settle
 from inconcert.queues import get as get_module
-from inconcert.tasks import consumer as consumer_module
-from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.running import consumer as consumer_module
+from inconcert.tasks.running.consumer import Consumer
 from tests.support.eventually import eventually
 from tests.support.ledger import ledger_of
 from tests.support.raw import client_of

@@ -211,7 +211,7 @@ async def test_parent_and_child_in_queues_of_different_workers(
 
 async def test_burst_runs_what_its_jobs_let_run(any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is over when nothing is left, of chains either, however late its relay is."""
-    monkeypatch.setattr("inconcert.tasks.dependents.Relay.found", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr("inconcert.tasks.records.dependents.Relay.found", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     jobs = [await one(any_concert, 1)]
     for number in range(20):
         jobs.append(await total(any_concert, jobs[-1], queue=("q", "other", "third")[number % 3]))

@@ -29,8 +29,8 @@ from inconcert import (
 )
 from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.conversion import Converter
-from inconcert.tasks.claimed_job import state_of
-from inconcert.tasks.kept_step import StepCall, to_keep
+from inconcert.tasks.durable.kept_step import StepCall, to_keep
+from inconcert.tasks.running.claimed_job import state_of
 from inconcert.testing import drain
 from tests.support.background import in_background
 from tests.support.durable import kept, pile_up_steps, wake

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, InvalidName, JobFailed, JobStatus, NotClaimed, Retry, current_job, durable
-from inconcert.tasks import loop
+from inconcert.tasks.durable import loop
 from tests.support.background import in_background
 from tests.support.durable import kept
 from tests.support.eventually import eventually

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit
-from inconcert.tasks import expiry as expiry_module
-from inconcert.tasks import served_queues as served_module
-from inconcert.tasks.store import END_EXPIRED, JobKeys
+from inconcert.tasks.records.store import END_EXPIRED, JobKeys
+from inconcert.tasks.running import expiry as expiry_module
+from inconcert.tasks.running import served_queues as served_module
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.ledger import ledger_of

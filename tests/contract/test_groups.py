@@ -22,9 +22,9 @@ from inconcert import (
     current_job,
 )
 from inconcert._core.observer import Observer
-from inconcert.tasks import group as group_module
-from inconcert.tasks.group_ids import callback_id, group_of, is_callback, member_id
-from inconcert.tasks.store import SWEEP_GROUPS
+from inconcert.tasks.records.group_ids import callback_id, group_of, is_callback, member_id
+from inconcert.tasks.records.store import SWEEP_GROUPS
+from inconcert.tasks.sending import group as group_module
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
@@ -549,7 +549,7 @@ async def test_group_is_kept_while_its_callback_has_not_been_passed_on(any_conce
 
 async def _end(concert: Coordinator, worker: str, job: str, place: int) -> None:
     """As its worker does, which dies right after it."""
-    from inconcert.tasks.store import ACK_WITH_PLUGS
+    from inconcert.tasks.records.store import ACK_WITH_PLUGS
 
     keys = concert._jobs.of_id(job)
     end = (job, place, "succeeded 1", 0, "")

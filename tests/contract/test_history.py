@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, EndedJob, Job, JobFailed, JobStatus, Task, current_job, durable
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import facts

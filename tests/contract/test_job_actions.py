@@ -17,7 +17,8 @@ from inconcert import (
     NotConnected,
 )
 from inconcert._claims import dead_letters
-from inconcert.tasks import cancellation, job_pages, queue_stats
+from inconcert.tasks.following import cancellation
+from inconcert.tasks.operating import job_pages, queue_stats
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.durable import kept, pile_up_steps

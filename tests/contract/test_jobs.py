@@ -33,8 +33,8 @@ from inconcert import (
     durable,
 )
 from inconcert._rules.payloads import JSON
-from inconcert.tasks import worker_lease as claims_module
-from inconcert.tasks.job_state import JobState
+from inconcert.tasks.running import worker_lease as claims_module
+from inconcert.tasks.running.job_state import JobState
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.inner import bytes_under_way

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Limit, Rate
-from inconcert.tasks import lifted_limits as lifted_module
-from inconcert.tasks import served_queues as served_module
-from inconcert.tasks.lifted_limits import LiftedLimits
-from inconcert.tasks.limits import limit_of
+from inconcert.tasks.records.limits import limit_of
+from inconcert.tasks.running import lifted_limits as lifted_module
+from inconcert.tasks.running import served_queues as served_module
+from inconcert.tasks.running.lifted_limits import LiftedLimits
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.limits import Running, in_line

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobStatus, Limit, LimitStats, Task, current_job, durable
-from inconcert.tasks.cancellation import HAD_ENDED, cancel
+from inconcert.tasks.following.cancellation import HAD_ENDED, cancel
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually

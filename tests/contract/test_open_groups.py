@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Draft, GroupClosed, GroupNotFound, JobStatus, NotConnected
-from inconcert.tasks import group as group_module
-from inconcert.tasks.sweeper import Sweeper
+from inconcert.tasks.running.sweeper import Sweeper
+from inconcert.tasks.sending import group as group_module
 from tests.support.groups import Tasks, nothing_is_kept
 from tests.support.raw import raw
 

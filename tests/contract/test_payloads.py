@@ -16,7 +16,7 @@ import pytest
 
 from inconcert import Coordinator, InvalidPayload, current_job
 from inconcert._rules.payloads import JSON
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.ledger import all_done, ledger_of, until

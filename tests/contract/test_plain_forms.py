@@ -9,7 +9,7 @@ import pytest
 from inconcert import Coordinator, Limit
 from inconcert._claims.keys import ACK
 from inconcert._redis.wire.call import Call
-from inconcert.tasks.claimed_job import ClaimedJob, state_of
+from inconcert.tasks.running.claimed_job import ClaimedJob, state_of
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of

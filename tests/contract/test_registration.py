@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator
-from inconcert.tasks.task import Task
+from inconcert.tasks.sending.task import Task
 
 HERE = __name__
 

@@ -12,11 +12,11 @@ from inconcert import Coordinator, InvalidName, Limit
 from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire import background
 from inconcert._redis.wire.call import Call
-from inconcert.tasks import schedule_follower
-from inconcert.tasks.claimed_job import current_job
-from inconcert.tasks.schedule import Missed
-from inconcert.tasks.store import ADVANCE, DECLARE, DUE, JobKeys
-from inconcert.tasks.stored_schedule import StoredSchedule
+from inconcert.tasks.records.store import ADVANCE, DECLARE, DUE, JobKeys
+from inconcert.tasks.running.claimed_job import current_job
+from inconcert.tasks.schedules import schedule_follower
+from inconcert.tasks.schedules.schedule import Missed
+from inconcert.tasks.schedules.stored_schedule import StoredSchedule
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger

@@ -16,9 +16,9 @@ from inconcert import (
     UnknownSchedule,
     current_job,
 )
-from inconcert.tasks.schedule import Missed
-from inconcert.tasks.schedule_follower import PartitionFollower
-from inconcert.tasks.store import ADVANCE
+from inconcert.tasks.records.store import ADVANCE
+from inconcert.tasks.schedules.schedule import Missed
+from inconcert.tasks.schedules.schedule_follower import PartitionFollower
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 from tests.support.schedules import following, job_ids, keys_of, look_at_all, now_ms, set_since

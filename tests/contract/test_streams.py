@@ -27,8 +27,9 @@ from inconcert import (
     current_job,
     durable,
 )
-from inconcert.tasks import feed, stream_writer
-from inconcert.tasks.feed import Feed, Page
+from inconcert.tasks.following import feed
+from inconcert.tasks.following.feed import Feed, Page
+from inconcert.tasks.running import stream_writer
 from inconcert.testing.keys import client_of
 from tests.support.background import in_background
 from tests.support.eventually import eventually

@@ -27,7 +27,7 @@ from inconcert import (
 )
 from inconcert._redis.protocol.slots import slot_of
 from inconcert._rules.payloads import JSON
-from inconcert.tasks.messages import packed_name
+from inconcert.tasks.following.messages import packed_name
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually

@@ -14,8 +14,8 @@ import pytest
 
 from inconcert import Coordinator, InvalidName, InvalidPayload, NotClaimed, NotConnected, current_job
 from inconcert._redis.wire.bells import RING
-from inconcert.tasks.claimed_job import ClaimedJob
-from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.running.claimed_job import ClaimedJob
+from inconcert.tasks.running.consumer import Consumer
 from tests.support.background import in_background
 from tests.support.jobs import asleep, let_crash, make_due
 from tests.support.ledger import Ledger, all_done, ledger_of, until

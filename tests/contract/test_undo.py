@@ -22,8 +22,8 @@ from inconcert import (
     current_job,
     durable,
 )
-from inconcert.tasks import steps
-from inconcert.tasks.worker_lease import JobWorkerLease
+from inconcert.tasks.durable import steps
+from inconcert.tasks.running.worker_lease import JobWorkerLease
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import let_expire, status

@@ -23,7 +23,7 @@ from inconcert import (
     current_job,
     durable,
 )
-from inconcert.tasks.worker_lease import JobWorkerLease
+from inconcert.tasks.running.worker_lease import JobWorkerLease
 from tests.support.background import in_background
 from tests.support.durable import kept, messages, wake
 from tests.support.eventually import eventually

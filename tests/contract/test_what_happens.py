@@ -27,8 +27,8 @@ from inconcert import (
     current_job,
     durable,
 )
-from inconcert.tasks.body_exits import Asleep
-from inconcert.tasks.kept_step import STEP
+from inconcert.tasks.durable.body_exits import Asleep
+from inconcert.tasks.durable.kept_step import STEP
 from tests.conftest import nothing_is_left
 from tests.support.clusters import RealCluster
 from tests.support.durable import awaits, kept

@@ -19,9 +19,9 @@ import pytest
 import inconcert
 from inconcert import ClaimedJob, Coordinator, JobStatus, NotConnected, current_job
 from inconcert._redis.wire.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
-from inconcert.tasks import served_queues as served_module
-from inconcert.tasks.job_state import JobState
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
+from inconcert.tasks.running import served_queues as served_module
+from inconcert.tasks.running.job_state import JobState
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import asleep, make_due

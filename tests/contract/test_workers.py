@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from inconcert import Coordinator, WorkerStatus
-from inconcert.tasks.workers import describe
+from inconcert.tasks.running.workers import describe
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.ledger import ledger_of

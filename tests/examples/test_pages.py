@@ -144,7 +144,7 @@ PARTNERS: dict[str, Callable[[Coordinator], Coroutine[Any, Any, None]]] = {
     "src/inconcert/signals/patterns.py": signallers,
     "src/inconcert/signals/signal.py": signallers,
     "src/inconcert/signals/subscription.py": signallers,
-    "src/inconcert/tasks/consumer.py": an_enqueuer,
+    "src/inconcert/tasks/running/consumer.py": an_enqueuer,
 }
 
 

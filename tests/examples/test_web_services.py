@@ -15,7 +15,7 @@ import pytest
 
 from inconcert import Coordinator, Job
 from inconcert.integrations._idempotency import IdempotentRequest
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
 from tests.support.eventually import eventually
 from tests.support.http import client_at, events
 from tests.support.lines import in_line

@@ -13,7 +13,7 @@ import pytest
 
 from inconcert import Coordinator, HealthReport, Job, JobStatus, WorkerHealth, durable
 from inconcert._rules.defaults import HEARTBEAT_LEASE
-from inconcert.tasks.health import judge_ready
+from inconcert.tasks.running.health import judge_ready
 from inconcert.testing import Process, World, simulate
 from tests.support.eventually import eventually
 from tests.support.jobs import facts

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from inconcert import Coordinator, current_job
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
 from tests.support.clusters import Node, RealCluster
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from inconcert import Consumer, Coordinator, Job, JobFailed, JobNotFound, JobStatus, current_job
-from inconcert.tasks.dependents import Relay
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.dependents import Relay
+from inconcert.tasks.records.store import JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.jobs import LEASE, forget_all
 from tests.support.ledger import ledger_of

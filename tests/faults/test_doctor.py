@@ -15,7 +15,7 @@ from inconcert import Coordinator
 from inconcert._redis.operate.examination import ONE_SERVER_TRIALS, TRIALS, Examination, Machine, examine
 from inconcert._redis.operate.rights import Server, least_rights
 from inconcert.cli.findings import CHECKS, Finding, Seen, findings
-from inconcert.tasks.queue_stats import TaskStats
+from inconcert.tasks.operating.queue_stats import TaskStats
 from tests.support.clusters import RealCluster
 from tests.support.command_line import here
 from tests.support.eventually import eventually

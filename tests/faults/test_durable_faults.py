@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, OutcomeUnknown, Retry, current_job, durable
-from inconcert.tasks.job_state import JobState
+from inconcert.tasks.running.job_state import JobState
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.durable import forge_step, kept, kept_step, latest_step

@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from inconcert import Coordinator
-from inconcert.tasks import schedule_follower
-from inconcert.tasks.draft import Draft
-from inconcert.tasks.options import Options
+from inconcert.tasks.schedules import schedule_follower
+from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.options import Options
 from tests.support.eventually import eventually
 from tests.support.forked import Forked
 from tests.support.ledger import read_ledger

@@ -17,8 +17,8 @@ import pytest
 from inconcert import Coordinator, LeaseLost, Limit, Member, NotClaimed, Unavailable, current_job
 from inconcert._claims.ends import Ack
 from inconcert._redis.wire.call import Call
-from inconcert.tasks.claimed_job import ClaimedJob
-from inconcert.tasks.worker_lease import JobWorkerLease
+from inconcert.tasks.running.claimed_job import ClaimedJob
+from inconcert.tasks.running.worker_lease import JobWorkerLease
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Draft, Group, JobStatus, WrongState, current_job
-from inconcert.tasks import group as group_module
+from inconcert.tasks.sending import group as group_module
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually

@@ -20,8 +20,8 @@ import pytest
 from inconcert import Coordinator, HealthReport, HealthState, WorkerHealth
 from inconcert._claims import consumer as consumer_module
 from inconcert._redis.wire import bells as bells_module
-from inconcert.tasks import health as health_module
-from inconcert.tasks.threaded_server import MOST, ThreadedServer
+from inconcert.tasks.running import health as health_module
+from inconcert.tasks.running.threaded_server import MOST, ThreadedServer
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
 from tests.support.raw import raw

@@ -467,7 +467,7 @@ async def test_enqueue_many_that_is_cancelled_adds_all_or_nothing_of_a_portion(
     concert: Coordinator, moment: Moment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And never the second before the first."""
-    monkeypatch.setattr("inconcert.tasks.enqueue._MOST_AT_ONCE", 10)
+    monkeypatch.setattr("inconcert.tasks.sending.enqueue._MOST_AT_ONCE", 10)
 
     @concert.task(name="t", queue="q")
     async def task(number: int) -> None: ...

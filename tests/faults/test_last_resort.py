@@ -30,9 +30,9 @@ from inconcert._redis.wire import background
 from inconcert._redis.wire import channel as channel_module
 from inconcert._redis.wire.call import Call
 from inconcert.coordinator import session_ref_of
-from inconcert.tasks import enqueue
-from inconcert.tasks.sweeper import Asker
-from inconcert.tasks.worker import Worker
+from inconcert.tasks.running.sweeper import Asker
+from inconcert.tasks.running.worker import Worker
+from inconcert.tasks.sending import enqueue
 from tests.support.channels import ECHO, FAIL, KEY, echo
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of
@@ -379,8 +379,8 @@ STARTED_ONCE = {
     "queues/get.py": {"create_task(self._serve_all())"},
     "quorum/rounds.py": {"create_task(work)"},
     "rate_limiter.py": {"call_later(self.recheck)", "call_later(self._use_at)"},
-    "tasks/stream_writer.py": {"create_task(self._run())"},
-    "tasks/worker.py": {"create_task(self._run(job, state))"},
+    "tasks/running/stream_writer.py": {"create_task(self._run())"},
+    "tasks/running/worker.py": {"create_task(self._run(job, state))"},
 }
 # Timers that call a function marked as recurring.
 RECURRING = {

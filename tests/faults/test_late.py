@@ -35,9 +35,9 @@ from inconcert._redis.protocol.scripts import load
 from inconcert._redis.wire.call import Call
 from inconcert.periodic import _Keys as PeriodicKeys
 from inconcert.quorum.rounds import QuorumKeys
-from inconcert.tasks.claimed_job import state_of
-from inconcert.tasks.draft import Draft
-from inconcert.tasks.options import Options
+from inconcert.tasks.running.claimed_job import state_of
+from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.options import Options
 from tests.support.eventually import eventually
 from tests.support.lua_files import FORMS, file_of
 from tests.support.raw import raw

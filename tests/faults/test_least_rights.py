@@ -13,8 +13,8 @@ from inconcert._redis.protocol.scripts import Command, Script
 from inconcert._redis.protocol.slots import slot_of
 from inconcert.members.place import Place, count_members
 from inconcert.reports.explain_job import JobQuestion
-from inconcert.tasks.schedules import count_schedules
-from inconcert.tasks.store import DUE
+from inconcert.tasks.records.store import DUE
+from inconcert.tasks.schedules.schedules import count_schedules
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.rights import DATABASE, Story, tell

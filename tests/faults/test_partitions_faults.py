@@ -10,8 +10,8 @@ import pytest
 
 from inconcert import Coordinator, Job, JobFailed, JobStatus, current_job
 from inconcert._claims import consumer
-from inconcert.tasks.dependents import Relay
-from inconcert.tasks.sweeper import Asker
+from inconcert.tasks.records.dependents import Relay
+from inconcert.tasks.running.sweeper import Asker
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.jobs import LEASE, asleep, forget_all
 from tests.support.ledger import until

@@ -13,7 +13,7 @@ import pytest
 from inconcert import Coordinator, Delivery, NotConnected, NotHeld, QueueCounts, QueueFull, Unavailable
 from inconcert._redis.wire.call import Call
 from inconcert.queues.store import ItemKeys
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually

@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, Rate, StepChanged, current_job, durable
-from inconcert.tasks import lifted_limits
+from inconcert.tasks.running import lifted_limits
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import make_due

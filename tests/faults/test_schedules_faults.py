@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from inconcert import Coordinator
-from inconcert.tasks import schedule_follower
-from inconcert.tasks.claimed_job import current_job
-from inconcert.tasks.schedule_follower import PartitionFollower
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
+from inconcert.tasks.running.claimed_job import current_job
+from inconcert.tasks.schedules import schedule_follower
+from inconcert.tasks.schedules.schedule_follower import PartitionFollower
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually

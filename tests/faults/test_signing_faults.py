@@ -8,7 +8,7 @@ import pytest
 
 from inconcert import Coordinator, JobCancelled, JobStatus, Limit, Retry, current_job, durable
 from inconcert.queues.store import ItemKeys
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
 from tests.support.background import in_background
 from tests.support.durable import forge_step
 from tests.support.jobs import status

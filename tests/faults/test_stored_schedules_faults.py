@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Unavailable
-from inconcert.tasks import schedule_follower
-from inconcert.tasks.draft import Draft
-from inconcert.tasks.options import Options
+from inconcert.tasks.schedules import schedule_follower
+from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.options import Options
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger

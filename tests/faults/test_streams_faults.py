@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Gap, NotClaimed, Restarted, StreamItem
-from inconcert.tasks import stream_writer
-from inconcert.tasks.claimed_job import state_of
-from inconcert.tasks.stream_writer import write_stream
+from inconcert.tasks.running import stream_writer
+from inconcert.tasks.running.claimed_job import state_of
+from inconcert.tasks.running.stream_writer import write_stream
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually

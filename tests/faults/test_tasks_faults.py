@@ -15,8 +15,8 @@ from inconcert._claims import promoter as promoter_module
 from inconcert._claims.ends import Ack
 from inconcert._claims.keys import HEARTBEAT, PROMOTE, QueueKeys
 from inconcert._claims.promoter import Promoter
-from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.store import ADVANCE
+from inconcert.tasks.records.dependents import pass_on
+from inconcert.tasks.records.store import ADVANCE
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually

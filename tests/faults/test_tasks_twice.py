@@ -12,8 +12,8 @@ import pytest
 
 from inconcert import Coordinator, WrongState
 from inconcert._claims.keys import HELD, QueueKeys
-from inconcert.tasks.cancellation import HAD_ENDED
-from inconcert.tasks.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
+from inconcert.tasks.following.cancellation import HAD_ENDED
+from inconcert.tasks.records.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
 from tests.support.ledger import Ledger, facts_text, read_ledger
 from tests.support.raw import raw
 from tests.support.scripts import command_of

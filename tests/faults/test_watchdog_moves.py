@@ -8,7 +8,7 @@ import pytest
 from inconcert import Coordinator
 from inconcert._claims import watchdog
 from inconcert._redis.protocol.slots import slot_of
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
 from tests.support.clusters import Node, RealCluster
 from tests.support.sentinels import SentinelSet
 from tests.support.short_lease import with_lease

@@ -35,7 +35,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from inconcert.integrations import prometheus
 from inconcert.integrations.prometheus import Metrics, serve
-from inconcert.tasks.schedules import ScheduleCounts, count_schedules
+from inconcert.tasks.schedules.schedules import ScheduleCounts, count_schedules
 
 PAGE = (DOCS / "how-to" / "metrics.md").read_text("utf-8")
 

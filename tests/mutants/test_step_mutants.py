@@ -8,8 +8,8 @@ import anyio.lowlevel
 import pytest
 
 from inconcert._redis.protocol.scripts import Script, assemble
-from inconcert.tasks import worker_lease
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
+from inconcert.tasks.running import worker_lease
 from inconcert.testing import World
 from tests.mutants.flagging import find
 from tests.support.durable_history import DurableHistory

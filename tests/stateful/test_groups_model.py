@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PURGE, RECOVER, REPLAY
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
-from inconcert.tasks.group_ids import callback_id, member_id
-from inconcert.tasks.store import (
+from inconcert.tasks.records.group_ids import callback_id, member_id
+from inconcert.tasks.records.store import (
     ACK_WITH_PLUGS,
     ADD_MEMBERS,
     CANCEL,

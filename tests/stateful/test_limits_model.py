@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PROMOTE, RECOVER, REPLAY
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Binder, Command
-from inconcert.tasks.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
-from inconcert.tasks.store import (
+from inconcert.tasks.records.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
+from inconcert.tasks.records.store import (
     ACK_AND_ENQUEUE,
     ACK_WITH_PLUGS,
     CANCEL,

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PURGE
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
-from inconcert.tasks.store import (
+from inconcert.tasks.records.store import (
     ACK_WITH_PLUGS,
     CANCEL,
     ENQUEUE,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from inconcert._redis.protocol.keys import Keyspace
-from inconcert.tasks.store import ENQUEUE_PLAIN, JobKeys
+from inconcert.tasks.records.store import ENQUEUE_PLAIN, JobKeys
 from tests.support.world import examples
 
 SPAN = 600  # seconds, in which one of the two hashes has its turn

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
 from tests.support.scripts import command_of
 from tests.support.world import examples
 

@@ -22,8 +22,8 @@ from inconcert._claims.keys import (
 )
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
-from inconcert.tasks.cancellation import STILL_RUNS
-from inconcert.tasks.store import (
+from inconcert.tasks.following.cancellation import STILL_RUNS
+from inconcert.tasks.records.store import (
     ACK_WITH_PLUGS,
     CANCEL,
     DEBOUNCE,

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 
 from inconcert import Coordinator, InconcertError, Limit, QueueCounts, Rate, Task, durable
-from inconcert.tasks.group_ids import group_of
+from inconcert.tasks.records.group_ids import group_of
 from tests.support.short_lease import with_lease
 
 __all__ = ["Everything"]

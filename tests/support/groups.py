@@ -3,7 +3,7 @@
 from typing import Any
 
 from inconcert import Coordinator, Task, current_job
-from inconcert.tasks.sweeper import Sweeper
+from inconcert.tasks.running.sweeper import Sweeper
 from tests.support.raw import raw
 
 __all__ = ["Tasks", "nothing_is_kept"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from inconcert import Coordinator, Job, JobStatus
 from inconcert._redis.wire.bells import RING
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.store import JobKeys
 from tests.support.eventually import eventually
 from tests.support.ledger import facts_text
 from tests.support.raw import raw

@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import Any
 
 from inconcert import Coordinator
-from inconcert.tasks.schedule_follower import ScheduleFollower
-from inconcert.tasks.store import JobKeys
-from inconcert.tasks.stored_schedule import id_prefix
+from inconcert.tasks.records.store import JobKeys
+from inconcert.tasks.schedules.schedule_follower import ScheduleFollower
+from inconcert.tasks.schedules.stored_schedule import id_prefix
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
 

@@ -3,8 +3,8 @@
 import threading
 
 from inconcert._claims.worker_lease import WorkerLease
-from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.job_state import JobState
+from inconcert.tasks.running.consumer import Consumer
+from inconcert.tasks.running.job_state import JobState
 
 __all__ = ["life_of", "threads"]
 

@@ -24,7 +24,10 @@ _LAYERS = (
     {"__init__"},
 )
 _PRIMITIVES = 5  # index into _LAYERS
-_ROOMS = {"_redis": ("protocol", "driver", "wire", "embedded", "find", "blocking", "operate")}  # the lowest first
+_ROOMS = {  # the lowest first
+    "_redis": ("protocol", "driver", "wire", "embedded", "find", "blocking", "operate"),
+    "tasks": ("records", "durable", "following", "sending", "schedules", "running", "operating", "front"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inconcert import InvalidPayload
-from inconcert.tasks.arguments import Arguments, decode_result, encode_result
-from inconcert.tasks.envelope import Call, seal
+from inconcert.tasks.records.arguments import Arguments, decode_result, encode_result
+from inconcert.tasks.records.envelope import Call, seal
 
 
 class Colour(enum.Enum):

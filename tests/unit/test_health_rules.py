@@ -6,7 +6,7 @@ import pytest
 
 from inconcert._claims.signs import ConsumerSigns
 from inconcert.cli.addresses import address_in
-from inconcert.tasks.health import WorkerSigns, judge_live, judge_ready
+from inconcert.tasks.running.health import WorkerSigns, judge_live, judge_ready
 
 NOW = 1000.0
 CONSUMER = ConsumerSigns(turned_at=NOW - 1, is_watched=True, claimed_at=NOW - 5, waits_since=NOW - 5, is_held=True)

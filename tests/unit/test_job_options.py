@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inconcert import InvalidName, JobOptions
-from inconcert.tasks.options import Options
+from inconcert.tasks.sending.options import Options
 
 
 def test_each_option_has_a_value_of_its_own_when_none_is_given() -> None:

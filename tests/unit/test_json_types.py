@@ -25,7 +25,7 @@ import typing_extensions
 
 from inconcert import Coordinator
 from inconcert._rules.codec import codec_of
-from inconcert.tasks.arguments import Arguments, decode_result, encode_result
+from inconcert.tasks.records.arguments import Arguments, decode_result, encode_result
 
 T = TypeVar("T")
 U = TypeVar("U")

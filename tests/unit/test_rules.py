@@ -22,8 +22,8 @@ from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, decode, encode
 from inconcert._rules.urls import parse_url
-from inconcert.tasks.limits import TaskLimits
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.records.limits import TaskLimits
+from inconcert.tasks.records.store import JobKeys
 
 FRACTION = st.floats(0, 1, exclude_max=True)
 VALUES: st.SearchStrategy[JSON] = st.recursive(

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inconcert import Coordinator, Limit, Rate
-from inconcert.tasks.envelope import open_envelope
-from inconcert.tasks.schedule import Missed, Schedule, due_instants
-from inconcert.tasks.stored_schedule import StoredSchedule
-from inconcert.tasks.timetable import Timetable, timetable
+from inconcert.tasks.records.envelope import open_envelope
+from inconcert.tasks.schedules.schedule import Missed, Schedule, due_instants
+from inconcert.tasks.schedules.stored_schedule import StoredSchedule
+from inconcert.tasks.schedules.timetable import Timetable, timetable
 
 HOUR = 3_600_000  # ms
 MINUTE = 60_000

@@ -8,8 +8,8 @@ from inconcert._rules.payloads import JSON
 from inconcert.cli.actions import Action, All, Ids, Left, Queue, Task, Yes, one_by_one
 from inconcert.cli.server import Json, Namespace, Url
 from inconcert.coordinator import Coordinator
-from inconcert.tasks.job import Job
-from inconcert.tasks.status import JobStatus
+from inconcert.tasks.following.job import Job
+from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["cancel"]
 

@@ -11,8 +11,8 @@ from inconcert.cli.actions import Action, All, Ids, Left, Queue, Reason, Task, Y
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, call, print_json, print_table
 from inconcert.coordinator import Coordinator
-from inconcert.tasks.job_pages import JobRecord
-from inconcert.tasks.status import JobStatus
+from inconcert.tasks.operating.job_pages import JobRecord
+from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["app"]
 

@@ -23,7 +23,7 @@ from inconcert.cli.forks import SIGNALS
 from inconcert.cli.output import say
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
-from inconcert.tasks.job import Job
+from inconcert.tasks.following.job import Job
 
 __all__ = ["demo"]
 

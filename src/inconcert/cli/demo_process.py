@@ -15,7 +15,7 @@ import msgspec
 from inconcert._rules.defaults import DEFAULT_QUEUE
 from inconcert.cli.serving import serve
 from inconcert.coordinator import Coordinator
-from inconcert.tasks.claimed_job import current_job
+from inconcert.tasks.running.claimed_job import current_job
 
 __all__ = ["BEGIN", "JOB", "NAMESPACE", "TURNS", "YOU", "Kind", "Report", "reports_of"]
 

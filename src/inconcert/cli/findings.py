@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from inconcert._redis.operate.examination import Examination, Machine
-from inconcert.tasks.queue_stats import TaskStats
-from inconcert.tasks.workers import WorkerStatus
+from inconcert.tasks.operating.queue_stats import TaskStats
+from inconcert.tasks.running.workers import WorkerStatus
 
 __all__ = ["CHECKS", "Finding", "Seen", "findings"]
 

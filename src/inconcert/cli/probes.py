@@ -5,7 +5,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from inconcert.tasks.health_server import Answer, HealthServer
+from inconcert.tasks.running.health_server import Answer, HealthServer
 
 __all__ = ["CHILDREN", "answer_for_all"]
 

@@ -8,7 +8,7 @@ from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import print_json, print_table, seconds
 from inconcert.coordinator import Coordinator
-from inconcert.tasks.queue_stats import TaskStats
+from inconcert.tasks.operating.queue_stats import TaskStats
 
 __all__ = ["queues"]
 

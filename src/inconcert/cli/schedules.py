@@ -12,8 +12,8 @@ from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import call, print_json, print_table
 from inconcert.coordinator import Coordinator
-from inconcert.tasks.job import Job
-from inconcert.tasks.schedules import ScheduleStatus
+from inconcert.tasks.following.job import Job
+from inconcert.tasks.schedules.schedules import ScheduleStatus
 
 __all__ = ["app"]
 

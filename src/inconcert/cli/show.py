@@ -17,11 +17,11 @@ from inconcert.cli.show_items import print_items, read_items
 from inconcert.cli.tables import ago, call, print_json, print_table
 from inconcert.coordinator import Coordinator
 from inconcert.errors import JobFailed
-from inconcert.tasks.group_ids import group_of
-from inconcert.tasks.job import Job, Progress
-from inconcert.tasks.job_description import JobDescription
-from inconcert.tasks.status import JobStatus
-from inconcert.tasks.step_records import StepRecord
+from inconcert.tasks.durable.step_records import StepRecord
+from inconcert.tasks.following.job import Job, Progress
+from inconcert.tasks.records.group_ids import group_of
+from inconcert.tasks.records.job_description import JobDescription
+from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["Shown", "show"]
 

@@ -16,7 +16,7 @@ from inconcert.cli.tables import ago, print_json, seconds, table_of
 from inconcert.coordinator import Coordinator
 from inconcert.errors import OutcomeUnknown
 from inconcert.reports.report import Deadlock, HeldLock, Inspection, Waiter
-from inconcert.tasks.queue_stats import TaskStats
+from inconcert.tasks.operating.queue_stats import TaskStats
 
 __all__ = ["top"]
 

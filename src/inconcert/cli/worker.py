@@ -25,8 +25,8 @@ from inconcert.cli.processes import Parent
 from inconcert.cli.serving import serve
 from inconcert.cli.target import Target, load_or_refuse, names_in
 from inconcert.errors import InconcertError
-from inconcert.tasks.health import WorkerHealth
-from inconcert.tasks.health_server import HealthServer
+from inconcert.tasks.running.health import WorkerHealth
+from inconcert.tasks.running.health_server import HealthServer
 
 __all__ = ["of_one", "worker"]
 

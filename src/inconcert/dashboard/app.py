@@ -52,7 +52,7 @@ from inconcert.errors import (
 )
 from inconcert.integrations._sse import HEADERS as STREAM_HEADERS
 from inconcert.integrations._sse import encode_event
-from inconcert.tasks.status import JobStatus
+from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["Dashboard"]
 

@@ -8,12 +8,12 @@ from inconcert.coordinator import Coordinator
 from inconcert.dashboard.formats import as_json, shortened, when
 from inconcert.dashboard.redaction import Redact
 from inconcert.errors import GroupNotFound, InvalidPayload
-from inconcert.tasks.group import GroupProgress
-from inconcert.tasks.group_ids import group_of
-from inconcert.tasks.job import Job
-from inconcert.tasks.job_description import JobDescription
-from inconcert.tasks.status import JobStatus
-from inconcert.tasks.step_records import StepRecord
+from inconcert.tasks.durable.step_records import StepRecord
+from inconcert.tasks.following.job import Job
+from inconcert.tasks.records.group_ids import group_of
+from inconcert.tasks.records.job_description import JobDescription
+from inconcert.tasks.records.status import JobStatus
+from inconcert.tasks.sending.group import GroupProgress
 
 __all__ = ["GroupView", "ItemView", "JobParts", "RelatedView", "StepView", "job_parts"]
 

@@ -14,10 +14,10 @@ from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.requests import LARGEST_EDITED
 from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import JobCancelled, JobFailed, JobNotFound
-from inconcert.tasks.dead_jobs import DeadJob
-from inconcert.tasks.job_description import JobDescription
-from inconcert.tasks.job_pages import JobRecord
-from inconcert.tasks.status import JobStatus
+from inconcert.tasks.operating.dead_jobs import DeadJob
+from inconcert.tasks.operating.job_pages import JobRecord
+from inconcert.tasks.records.job_description import JobDescription
+from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["DeadView", "EndedView", "JobRow", "JobView", "dead_jobs", "ended_jobs", "job_rows", "job_view"]
 

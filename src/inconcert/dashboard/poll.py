@@ -15,9 +15,9 @@ from inconcert.errors import JobNotFound, OutcomeUnknown
 from inconcert.reports.explain_job import JobQuestion
 from inconcert.reports.explanation import Reason
 from inconcert.reports.report import Inspection
-from inconcert.tasks.queue_stats import TaskStats
-from inconcert.tasks.task_coordinator import parts_of
-from inconcert.tasks.workers import WorkerStatus
+from inconcert.tasks.front.task_coordinator import parts_of
+from inconcert.tasks.operating.queue_stats import TaskStats
+from inconcert.tasks.running.workers import WorkerStatus
 
 __all__ = ["Point", "Poll", "Seen"]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from inconcert.dashboard.poll import Seen
-from inconcert.tasks.queue_stats import QueueStats
-from inconcert.tasks.workers import WorkerStatus
+from inconcert.tasks.operating.queue_stats import QueueStats
+from inconcert.tasks.running.workers import WorkerStatus
 
 __all__ = ["AT_ONCE", "Rows", "limited_tasks", "page_of", "queue_rows", "worker_rows"]
 

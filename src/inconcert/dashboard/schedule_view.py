@@ -8,7 +8,7 @@ from inconcert.dashboard.formats import as_json
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.rows import Rows, page_of
-from inconcert.tasks.schedules import ScheduleStatus
+from inconcert.tasks.schedules.schedules import ScheduleStatus
 
 __all__ = ["ScheduleView", "find_schedule", "schedule_rows"]
 

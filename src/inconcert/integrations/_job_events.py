@@ -15,9 +15,9 @@ from inconcert._rules.payloads import JSON
 from inconcert.errors import InconcertError, InvalidPayload, JobCancelled, JobFailed, JobNotFound
 from inconcert.integrations._sse import COME_BACK, KEEP_ALIVE, SILENCE, encode_event
 from inconcert.integrations._until_closed import until_closed
-from inconcert.tasks.job import Job
-from inconcert.tasks.status import JobStatus
-from inconcert.tasks.stream import Restarted, Stream, StreamItem
+from inconcert.tasks.following.job import Job
+from inconcert.tasks.following.stream import Restarted, Stream, StreamItem
+from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["job_events"]
 

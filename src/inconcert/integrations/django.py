@@ -15,10 +15,10 @@ from inconcert._rules.extras import needs_extra
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InvalidName, JobCancelled, JobFailed, JobNotFound
 from inconcert.sync_producer import SyncProducer
-from inconcert.tasks.claimed_job import current_job, state_of
-from inconcert.tasks.status import JobStatus
-from inconcert.tasks.task import Task
-from inconcert.tasks.task_coordinator import parts_of
+from inconcert.tasks.front.task_coordinator import parts_of
+from inconcert.tasks.records.status import JobStatus
+from inconcert.tasks.running.claimed_job import current_job, state_of
+from inconcert.tasks.sending.task import Task
 
 if TYPE_CHECKING:
     from django_tasks.backends.base import BaseTaskBackend

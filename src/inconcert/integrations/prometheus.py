@@ -32,10 +32,10 @@ from inconcert.errors import InconcertError
 from inconcert.integrations._tallies import Distribution, Labels, Tallies
 from inconcert.members.place import Place, count_members
 from inconcert.queues.queue import Queue, QueueCounts
-from inconcert.tasks.queue_stats import TaskStats
-from inconcert.tasks.schedules import ScheduleCounts, count_schedules
-from inconcert.tasks.task_coordinator import parts_of
-from inconcert.tasks.threaded_server import ThreadedServer
+from inconcert.tasks.front.task_coordinator import parts_of
+from inconcert.tasks.operating.queue_stats import TaskStats
+from inconcert.tasks.running.threaded_server import ThreadedServer
+from inconcert.tasks.schedules.schedules import ScheduleCounts, count_schedules
 
 __all__ = ["Metrics", "serve"]
 

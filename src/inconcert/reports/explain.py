@@ -14,8 +14,8 @@ from inconcert.reports.explain_schedule import explain_schedule
 from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.inspect import inspect
 from inconcert.reports.report import Deadlock, HeldLock, Inspection, ago, whereabouts
-from inconcert.tasks.admin import Tasks
-from inconcert.tasks.store import JobKeyspace
+from inconcert.tasks.operating.admin import Tasks
+from inconcert.tasks.records.store import JobKeyspace
 
 __all__ = ["explain"]
 

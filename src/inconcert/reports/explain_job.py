@@ -12,14 +12,14 @@ from inconcert.errors import GroupNotFound, InvalidPayload, JobNotFound
 from inconcert.reports.explain_limits import explain_limits
 from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.report import Inspection, ago, whereabouts
-from inconcert.tasks.admin import Tasks
-from inconcert.tasks.group_ids import group_of, is_callback
-from inconcert.tasks.job_description import JobDescription
-from inconcert.tasks.limits import HELD_BACK_MS
-from inconcert.tasks.queue_stats import QueueStats
-from inconcert.tasks.status import JobStatus, Snapshot
-from inconcert.tasks.store import LOCATE, JobKeyspace
-from inconcert.tasks.workers import WorkerStatus
+from inconcert.tasks.operating.admin import Tasks
+from inconcert.tasks.operating.queue_stats import QueueStats
+from inconcert.tasks.records.group_ids import group_of, is_callback
+from inconcert.tasks.records.job_description import JobDescription
+from inconcert.tasks.records.limits import HELD_BACK_MS
+from inconcert.tasks.records.status import JobStatus, Snapshot
+from inconcert.tasks.records.store import LOCATE, JobKeyspace
+from inconcert.tasks.running.workers import WorkerStatus
 
 __all__ = ["JobQuestion", "explain_queue", "paused_or_unserved"]
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from inconcert._core.session import Session
 from inconcert._rules.durations import in_words
 from inconcert.reports.explanation import Reason
-from inconcert.tasks.limits import limit_of
-from inconcert.tasks.store import HELD_BACK, JobKeys
+from inconcert.tasks.records.limits import limit_of
+from inconcert.tasks.records.store import HELD_BACK, JobKeys
 
 __all__ = ["explain_limits"]
 

@@ -8,10 +8,10 @@ from inconcert.errors import JobNotFound
 from inconcert.reports.explain_job import JobQuestion, paused_or_unserved
 from inconcert.reports.explanation import Explanation, Reason
 from inconcert.reports.report import Inspection, ago
-from inconcert.tasks.admin import Tasks
-from inconcert.tasks.schedules import FoundSchedule, find_schedule
-from inconcert.tasks.store import JobKeyspace
-from inconcert.tasks.timetable import instant_text
+from inconcert.tasks.operating.admin import Tasks
+from inconcert.tasks.records.store import JobKeyspace
+from inconcert.tasks.schedules.schedules import FoundSchedule, find_schedule
+from inconcert.tasks.schedules.timetable import instant_text
 
 __all__ = ["explain_schedule"]
 

@@ -31,8 +31,8 @@ from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import OpenGetters
 from inconcert.queues.waiter import QueueWaiter
 from inconcert.reports.report import HeldEntry, HeldItem, ItemConsumer, ProcessReport, SignalListener, WaitEntry
-from inconcert.tasks.claimed_job import job_in
-from inconcert.tasks.watch import Watch
+from inconcert.tasks.following.watch import Watch
+from inconcert.tasks.running.claimed_job import job_in
 
 __all__ = ["OwnReport"]
 

@@ -15,16 +15,16 @@ from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.coordinator import Coordinator
 from inconcert.errors import JobFailed
-from inconcert.tasks.claimed_job import ClaimedJob, state_of
-from inconcert.tasks.draft import Draft
-from inconcert.tasks.envelope import Envelope, open_envelope, read_envelope
-from inconcert.tasks.job import Job
-from inconcert.tasks.options import Options
-from inconcert.tasks.retry import Retry
-from inconcert.tasks.store import JobKeys
-from inconcert.tasks.task import Task
-from inconcert.tasks.task_coordinator import parts_of
-from inconcert.tasks.worker import Worker
+from inconcert.tasks.following.job import Job
+from inconcert.tasks.front.task_coordinator import parts_of
+from inconcert.tasks.records.envelope import Envelope, open_envelope, read_envelope
+from inconcert.tasks.records.retry import Retry
+from inconcert.tasks.records.store import JobKeys
+from inconcert.tasks.running.claimed_job import ClaimedJob, state_of
+from inconcert.tasks.running.worker import Worker
+from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.options import Options
+from inconcert.tasks.sending.task import Task
 from inconcert.testing.keys import client_of, keys_of
 from inconcert.testing.plain import PlainCall
 

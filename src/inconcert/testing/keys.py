@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from inconcert._redis.driver.clients import Client
 from inconcert.coordinator import Coordinator
-from inconcert.tasks.task_coordinator import parts_of
+from inconcert.tasks.front.task_coordinator import parts_of
 
 __all__ = ["client_of", "keys_of"]
 

@@ -9,7 +9,7 @@ from inconcert._redis.protocol.keys import subject
 from inconcert._redis.protocol.scripts import load
 from inconcert.coordinator import Coordinator
 from inconcert.errors import LeaseLost
-from inconcert.tasks.task_coordinator import parts_of
+from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.testing.keys import client_of, keys_of
 from inconcert.testing.plain import PlainCall
 

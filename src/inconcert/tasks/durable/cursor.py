@@ -1,0 +1,68 @@
+"""How far a loop over many items is, in one attempt of its job: see `loop.py`."""
+
+import time
+from typing import Any
+from weakref import ref
+
+import msgspec
+
+from inconcert.tasks.durable.kept_step import Position, StepCall
+
+__all__ = ["Cursor"]
+
+
+class Cursor:
+    """A loop of this attempt.
+
+    Args:
+        name: Its name, as a step.
+        call: What it is kept as.
+        position: How far it is.
+        number: Its number as a step; 0 before it was kept.
+
+    Attributes:
+        saved_at: When it was kept, by the monotonic clock.
+        is_saved: Whether its position was kept.
+        loop: What goes through its items now; None before, and once that has failed.
+        begun: How often it was begun in this attempt.
+    """
+
+    __slots__ = ("begun", "call", "is_saved", "loop", "name", "number", "position", "saved_at")
+
+    def __init__(self, name: str, call: StepCall, position: Position, number: int) -> None:
+        self.name = name
+        self.call = call
+        self.position = position
+        self.number = number
+        self.saved_at = time.monotonic()
+        self.is_saved = True
+        self.loop: ref[object] | None = None
+        self.begun = 0
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether something may still go through its items."""
+        return self.loop is not None and self.loop() is not None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the body has left it before its end, and that is not noted yet."""
+        return not self.is_in_use and not self.position.is_at_end and self.position.left < self.begun
+
+    def move(self, key: str) -> None:
+        """Note that the item with this key is done."""
+        self._change(key=key)
+
+    def end(self) -> None:
+        """Note that no item is left."""
+        self._change(is_at_end=True)
+
+    def leave(self) -> None:
+        """Note that the body has left it before its end, and goes on behind it."""
+        self._change(left=self.begun)
+
+    # Private.
+
+    def _change(self, **changes: Any) -> None:  # noqa: ANN401 - of a position
+        self.position = msgspec.structs.replace(self.position, done=self.position.done + 1, **changes)
+        self.is_saved = False

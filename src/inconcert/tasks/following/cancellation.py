@@ -1,0 +1,81 @@
+"""Cancelling jobs, one or many: those that wait will not run, and workers are told to stop those that run."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from inconcert._claims.ends import ENDED_WITH_DEPENDENTS
+from inconcert._claims.keys import QueueKeys
+from inconcert._core.session import Session
+from inconcert._rules.durations import milliseconds
+from inconcert.errors import InconcertError
+from inconcert.tasks.records.dependents import pass_on
+from inconcert.tasks.records.store import CANCEL, CANCELLED_TTL, STATES, JobKeys, JobKeyspace
+
+__all__ = ["HAD_ENDED", "STILL_RUNS", "by_queue", "cancel"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+# What the script answers of a job; anything else if it was cancelled.
+STILL_RUNS, HAD_ENDED = 0, 3
+_IS_ELSEWHERE = 4  # it came to another queue since somebody looked, and is delayed there
+
+
+async def cancel(
+    session: Session, jobs: JobKeyspace, keys: JobKeys, place: QueueKeys, ids: Sequence[str]
+) -> Sequence[int]:
+    """Have the server cancel jobs of one queue, and notify those that wait for them; what it answers of each.
+
+    Args:
+        session: The open session.
+        jobs: The keys of all jobs.
+        keys: The keys of their partition.
+        place: Their queue; of a job that is in its queue, or runs, it may be another.
+        ids: Which jobs, at most 250.
+
+    Cost: 1 round trip, and 1 more for each 2,000 of their steps and messages. If others run after them, 1 and 1 more
+        for each 100 of these. If some are delayed in another queue by then, 1 and 1 more for each of these queues.
+    """
+    answers: list[int] = []
+    while len(answers) < len(ids):
+        some = ids[len(answers) :]
+        command = CANCEL(
+            keys,
+            place,
+            results=keys.results(some),
+            ttl_ms=milliseconds(CANCELLED_TTL),
+            inboxes=session.inboxes(keys.bodies),
+            request=session.new_address(),
+            ids=some,
+        )
+        answers += await session.run(command)
+    if ENDED_WITH_DEPENDENTS in answers:
+        try:
+            await pass_on(session, jobs, [keys])
+        except InconcertError as error:  # the next heartbeat of a worker finds them again
+            some = ", ".join(one for one, answer in zip(ids, answers, strict=True) if answer == ENDED_WITH_DEPENDENTS)
+            _log.warning("jobs that wait for job %s cannot be notified yet: %s", some, error, extra={"job_id": some})
+    found = dict(zip(ids, answers, strict=True))
+    elsewhere = [id_ for id_, answer in found.items() if answer == _IS_ELSEWHERE]
+    if elsewhere:
+        for queue, some_ids in (await by_queue(session, keys, elsewhere)).items():
+            found |= zip(some_ids, await cancel(session, jobs, keys, keys.queue(queue), some_ids), strict=True)
+    return [found[id_] for id_ in ids]
+
+
+async def by_queue(session: Session, keys: JobKeys, ids: Sequence[str]) -> Mapping[str, list[str]]:
+    """Jobs of one partition by the queue in which they are delayed or wait for others; by any other if they do neither.
+
+    Cost: 1 round trip.
+    """
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for id_, state in zip(ids, await session.run(STATES(keys, ids=ids)), strict=True):
+        found[_queue_in(state.decode())].append(id_)
+    return found
+
+
+def _queue_in(state: str) -> str:
+    word, _, about = state.partition(" ")
+    if word == "waiting":
+        return about.partition(" ")[2]
+    return about if word == "delayed" else "none"

@@ -1,0 +1,46 @@
+"""What a coordinator does its tasks with: made, and imported, when a task, a job or a worker is asked for first."""
+
+from typing import TYPE_CHECKING
+
+from inconcert._core.session import SessionRef
+from inconcert.tasks.following.watch import Watches
+from inconcert.tasks.operating.admin import Tasks
+from inconcert.tasks.records.history import Histories
+from inconcert.tasks.records.store import JobKeyspace
+from inconcert.tasks.running.registry import Registry
+from inconcert.tasks.schedules.schedules import Schedules
+from inconcert.tasks.sending.enqueue import EnqueueBatcher
+
+if TYPE_CHECKING:  # a worker is imported when it runs
+    from inconcert.tasks.running.worker import Middleware
+
+__all__ = ["TaskParts"]
+
+
+class TaskParts:
+    """The parts of one coordinator.
+
+    Args:
+        ref: Refers to the open session.
+        partitions: Over how many slots of a cluster jobs are spread.
+
+    Attributes:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+        watches: The waits for jobs in this process.
+        enqueuing: Sends new jobs.
+        registry: The functions.
+        tasks: For operators.
+        schedules: Those that the server keeps.
+        middlewares: What runs around each attempt, the outermost first.
+    """
+
+    def __init__(self, ref: SessionRef, partitions: int) -> None:
+        self.ref = ref
+        self.jobs = jobs = JobKeyspace(ref.keys, partitions)
+        self.watches = Watches(jobs)
+        self.enqueuing = EnqueueBatcher(ref, jobs, self.watches)
+        self.registry = Registry(self.enqueuing, Histories(ref, jobs))
+        self.tasks = Tasks(ref, jobs, self.watches, self.registry)
+        self.schedules = Schedules(ref, jobs, self.enqueuing)
+        self.middlewares: list[Middleware] = []

@@ -1,0 +1,496 @@
+"""What a coordinator does with tasks: register, schedule, enqueue, run, operate."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+
+from inconcert._core.made_once import MadeOnce
+from inconcert._core.session import SessionRef
+from inconcert._rules.defaults import (
+    DEFAULT_GRACE,
+    DEFAULT_QUEUE,
+    HEARTBEAT_LEASE,
+    MAX_ATTEMPTS,
+    MAX_CRASHES,
+    RESULT_TTL,
+    UNKNOWN_TASK_GRACE,
+)
+from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
+from inconcert._rules.payloads import JSON
+
+if TYPE_CHECKING:  # imported with the first task
+    from inconcert._claims.consumer import Guarantee
+    from inconcert.tasks.following.job import Job
+    from inconcert.tasks.front.parts import TaskParts
+    from inconcert.tasks.operating.admin import Tasks
+    from inconcert.tasks.records.limits import JobKey, Limit, Rate
+    from inconcert.tasks.records.retry import Backoff
+    from inconcert.tasks.records.store import JobKeyspace
+    from inconcert.tasks.running.claimed_job import ClaimedJob
+    from inconcert.tasks.running.consumer import Consumer
+    from inconcert.tasks.running.health import WorkerHealth
+    from inconcert.tasks.running.registry import Registry
+    from inconcert.tasks.running.unknown_tasks import UnknownTasks
+    from inconcert.tasks.schedules.schedule import Missed
+    from inconcert.tasks.schedules.schedules import Schedules
+    from inconcert.tasks.sending.draft import Draft
+    from inconcert.tasks.sending.enqueue import EnqueueMiddleware
+    from inconcert.tasks.sending.group import Group, GroupWhen
+    from inconcert.tasks.sending.group_calls import Calls
+    from inconcert.tasks.sending.options import JobOptions
+    from inconcert.tasks.sending.task import Task
+
+__all__ = ["TaskCoordinator", "parts_of"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskCoordinator:
+    """The part of a coordinator that is about tasks.
+
+    Args:
+        ref: Refers to the open session.
+        partitions: Over how many slots of a cluster jobs are spread.
+        heartbeat_lease: Seconds of silence after which a worker counts as dead.
+    """
+
+    def __init__(self, ref: SessionRef, partitions: int, *, heartbeat_lease: float = HEARTBEAT_LEASE) -> None:
+        self._ref = ref
+        self._partitions = partitions
+        self._heartbeat_lease = heartbeat_lease
+
+    @MadeOnce
+    def _parts(self) -> "TaskParts":
+        from inconcert.tasks.front.parts import TaskParts
+
+        return TaskParts(self._ref, self._partitions)
+
+    @property
+    def _jobs(self) -> "JobKeyspace":
+        return self._parts.jobs
+
+    @property
+    def _registry(self) -> "Registry":
+        return self._parts.registry
+
+    @property
+    def tasks(self) -> "Tasks":
+        """What operators do with tasks: inspect, replay, purge, pause. See `Tasks`."""
+        return self._parts.tasks
+
+    @property
+    def schedules(self) -> "Schedules":
+        """Schedules that operators change while workers run. See `Schedules`."""
+        return self._parts.schedules
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> "Task[P, R]": ...
+
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        name: str | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        max_crashes: int = MAX_CRASHES,
+        result_ttl: Seconds = RESULT_TTL,
+        expires: Seconds | None = None,
+        time_limit: Seconds | None = None,
+        retry_on: tuple[type[Exception], ...] = (Exception,),
+        backoff: "Backoff | None" = None,
+        limit: "Limit | None" = None,
+        rate: "Rate | None" = None,
+        key: "JobKey | None" = None,
+        key_limit: int | None = None,
+        share: bool = False,
+        history: int = 0,
+    ) -> "Callable[[Callable[P, R]], Task[P, R]]": ...
+
+    def task(
+        self,
+        function: Callable[..., object] | None = None,
+        /,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        name: str | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        max_crashes: int = MAX_CRASHES,
+        result_ttl: Seconds = RESULT_TTL,
+        expires: Seconds | None = None,
+        time_limit: Seconds | None = None,
+        retry_on: tuple[type[Exception], ...] = (Exception,),
+        backoff: "Backoff | None" = None,
+        limit: "Limit | None" = None,
+        rate: "Rate | None" = None,
+        key: "JobKey | None" = None,
+        key_limit: int | None = None,
+        share: bool = False,
+        history: int = 0,
+    ) -> object:
+        """Register a function for workers to run: `@concert.task` or `@concert.task(queue="high")`. See `Task`.
+
+        Args:
+            function: A coroutine function, or a plain one, which runs in a thread.
+            queue: The default queue of its jobs.
+            name: The name by which workers find it; by default its module and qualified name. For a script that is run,
+                the module is the one that others import.
+            max_attempts: How many attempts may fail before a job is dead-lettered.
+            max_crashes: How many workers may die with a job before it is dead-lettered, as what may kill them.
+            result_ttl: How long the result of a job is kept, in seconds; 0 keeps none.
+            expires: Seconds after which a job is dead-lettered instead of started; None for never.
+            time_limit: Seconds after which an attempt is cancelled, and fails with TimeoutError; None for never. A
+                plain function cannot be cancelled: it runs to its end, and its result counts.
+            retry_on: Failures of these classes are retried; others dead-letter the job at once.
+            backoff: Number of failed attempts, 1 or more -> seconds before the next. By default 1 s, 2 s, 4 s ... up to
+                5 min, each within 25 % of that.
+            limit: How many of its jobs run at once, over all workers: `Limit(5)`. The others wait, and hold up no jobs
+                behind them. None for no limit.
+            rate: How many of its jobs begin in a period, over all workers: `Rate(100, per=60.0)`. None for no limit.
+            key: Given the arguments of a job, returns its key, a string or a whole number, such as its tenant.
+            key_limit: How many jobs of each key run at once; needs `key`.
+            share: Whether keys take turns, so that one with a million jobs does not delay one with ten; needs `key`.
+            history: Of how many of its last jobs the server keeps how they ended, for `Task.history`: up to 10,000; 0
+                for none.
+
+        Raises:
+            TypeError: It is a generator function, a class, or not callable; an annotation cannot be resolved, or JSON
+                cannot represent it; the limit is not a `Limit`, the rate not a `Rate`, the key not
+                a function, or share not a bool.
+            ValueError: A task of this name is registered already, a number is out of its range, `key` is given without
+                `key_limit` and `share`, or one of these without it.
+            InvalidName: The name or the queue is empty or longer than 512 bytes.
+        """
+        from inconcert.tasks.records.history import MOST_KEPT
+        from inconcert.tasks.records.limits import TaskLimits
+        from inconcert.tasks.records.retry import RetryPolicy
+        from inconcert.tasks.sending.options import Options
+
+        defaults = Options().changed(
+            queue=queue,
+            max_attempts=max_attempts,
+            max_crashes=max_crashes,
+            result_ttl=result_ttl,
+            expires=expires,
+            time_limit=time_limit,
+        )
+        defaults = replace(defaults, history=whole("history", history, least=0, most=MOST_KEPT), given=())
+        retrying = RetryPolicy(retry_on, backoff)
+        limits = TaskLimits(limit, key, key_limit, rate, share)
+
+        def register(function: Callable[..., object]) -> "Task[..., object]":
+            return self._registry.register(function, name=name, defaults=defaults, limits=limits, retrying=retrying)
+
+        return register if function is None else register(function)
+
+    def cron(
+        self, expression: str | None = None, *, every: Seconds | None = None, tz: str = "UTC", missed: "Missed" = "once"
+    ) -> "Callable[[Task[P, R]], Task[P, R]]":
+        """Enqueue a job of a task at each instant of a timetable, once among all workers.
+
+        It goes on top of `task`, and may be given more than once:
+
+        ```python
+        @concert.cron("*/5 * * * *", tz="Europe/Berlin")
+        @concert.task(queue="low")
+        async def report() -> None: ...
+        ```
+
+        Instants are by the server's clock. In the body, `current_job().scheduled_at` is the one that it runs for.
+
+        Args:
+            expression: Minute, hour, day of month, month and day of week, or six fields with seconds first. Needs the
+                extra `inconcert[cron]`.
+            every: A period in seconds instead, 0.1 or more, counted from 1970: 300 is at 00:00, 00:05 ... UTC.
+            tz: The time zone of the expression.
+            missed: What happens to instants at which no worker was running: `once` runs the last of them, `skip` only
+                if it is less than 60 s ago, `all` runs each of the last 100.
+
+        Raises:
+            ValueError: Not exactly one of `expression` and `every` is given, it cannot be read, or it never matches a
+                date.
+            ImportError: An expression is given, and the extra is not installed.
+            TypeError: It is not applied to a task, or the task cannot be called without arguments.
+        """
+        from inconcert.tasks.schedules.schedule import Schedule, check_missed
+        from inconcert.tasks.schedules.timetable import timetable
+
+        if (expression is None) == (every is None):
+            raise ValueError(
+                'give either a cron expression, such as cron("*/5 * * * *"), or a period, such as cron(every=300)'
+            )
+        when = timetable(expression, every=every, zone=tz)
+        check_missed(missed)
+
+        def schedule(task: "Task[P, R]") -> "Task[P, R]":
+            self._registry.schedule(Schedule(task, when, missed))
+            return task
+
+        return schedule
+
+    async def enqueue(
+        self,
+        name: "Task[..., Any] | str",
+        args: Sequence[JSON] = (),
+        kwargs: Mapping[str, JSON] | None = None,
+        **options: "Unpack[JobOptions]",
+    ) -> "Job[JSON]":
+        """Enqueue a job by the name of its task, which need not be registered in this process.
+
+        What is not given is as the task has it in the worker that runs the job: its limits, attempts, times and the
+        like. Only its queue is not known here.
+
+        Args:
+            name: Which task, by its name; or the task itself, with its queue and its arguments as `Task.enqueue` takes
+                them.
+            args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
+            kwargs: Its keyword arguments, likewise.
+            **options: How it is to be run; see `JobOptions`.
+
+        Raises:
+            TypeError: There is no option of this name, or `after` is not a list; or the arguments do not fit the task
+                that is given itself.
+            ValueError: A number is out of its range, or `after` has more than 100 jobs.
+            InvalidName: A name is empty or longer than 512 bytes, or an entry of `after` is not a job id.
+            InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
+            Unavailable: The server could not be asked; nothing was added.
+            OutcomeUnknown: The server did not answer; the job may have been added.
+
+        Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
+        """
+        from inconcert.tasks.sending.task import draft_of
+
+        enqueuing = self._parts.enqueuing
+        [job] = await enqueuing.add([draft_of(name, args, kwargs, options, enqueuing=enqueuing)])
+        return job
+
+    async def enqueue_many(self, drafts: "Iterable[Draft[R]]") -> "list[Job[R]]":
+        """Enqueue many jobs: `await concert.enqueue_many([send.call(1), send.call(2)])`.
+
+        They are sent in parts of at most 5,000, one after the other, so there may be any number of them.
+
+        Args:
+            drafts: Made by `Task.call`.
+
+        Returns:
+            The jobs, in the same order.
+
+        Raises:
+            Unavailable: The server could not be asked; some may have been added before.
+            OutcomeUnknown: The server did not answer; some may have been added.
+
+        Cost: 1 round trip for 5,000 jobs, or 8 MiB of them; 1 script for 500 jobs of a queue.
+        """
+        return await self._parts.enqueuing.add(list(drafts))
+
+    async def group(
+        self, calls: "Calls | None" = None, *, then: "Draft[Any] | None" = None, when: "GroupWhen" = "succeeded"
+    ) -> "Group":
+        """Enqueue jobs as a group, and run another one once all of them have ended. See `Group`.
+
+        ```python
+        @concert.task()
+        async def resize(picture: int) -> None: ...
+
+
+        @concert.task()
+        async def publish() -> None: ...
+
+
+        group = await concert.group([resize.call(1), resize.call(2)], then=publish.call())
+        ```
+
+        The callback runs once, whatever dies. With `when="succeeded"` it waits for members that were dead-lettered
+        until they are replayed and succeed; if all others have succeeded and one was cancelled or purged, it is
+        dead-lettered instead, because its group can no longer succeed.
+
+        Args:
+            calls: The members, made by `Task.call`: any number, also from an iterator or an async iterator. They may
+                run at once. None leaves the group open, for `Group.add` and `Group.close`.
+            then: The callback, made by `Task.call`; None for none.
+            when: Whether the callback runs once all have `succeeded`, or once all have `ended`, no matter how.
+
+        Raises:
+            TypeError: One of them is not a call of a task, or they are not a list of these.
+            ValueError: `when` is something else; the callback has `unique`, `after` or `at`; or jobs are spread over
+                several partitions, and a member has `unique`, or a member or the callback has limits.
+            Unavailable: The server could not be asked. If that was after some members were added, the group stays open:
+                a note of the error has its id.
+            OutcomeUnknown: The server did not answer; likewise.
+
+        Cost: 3 round trips, and 1 more for each further 5,000 members, or 8 MiB of them; 1 script for 500.
+        """
+        from inconcert.tasks.sending.group import open_group
+        from inconcert.tasks.sending.group_calls import check_calls, check_member
+
+        if calls is not None:
+            check_calls(calls)
+        if isinstance(calls, Sequence):
+            for call in calls:
+                check_member(call, self._jobs)
+        group = await open_group(self._ref, self._jobs, self._parts.watches, then, when)
+        if calls is None:
+            return group
+        try:
+            await group.add(calls, start=0)
+            await group.close()
+        except BaseException as error:
+            error.add_note(
+                f"group {group.id} stays open; go on with concert.tasks.group({group.id!r}): add() with start=0 and "
+                "the same calls adds those that are missing, cancel() cancels it"
+            )
+            raise
+        return group
+
+    def consume(
+        self,
+        *queues: str,
+        prefetch: int = 1,
+        weights: Mapping[str, int] | None = None,
+        delivery: "Guarantee" = "at_least_once",
+    ) -> "Consumer":
+        """An `async for` over the jobs of these queues, the most urgent first, or by weight. See `Consumer`."""
+        return self._consumer(queues, prefetch=prefetch, weights=weights, delivery=delivery)
+
+    async def run_worker(
+        self,
+        *queues: str,
+        concurrency: int = 100,
+        stop: asyncio.Event | None = None,
+        grace: Seconds = DEFAULT_GRACE,
+        burst: bool = False,
+        max_jobs: int | None = None,
+        weights: Mapping[str, int] | None = None,
+        health: "WorkerHealth | None" = None,
+        unknown_task_grace: Seconds = UNKNOWN_TASK_GRACE,
+    ) -> None:
+        """Run the registered function of each job of these queues, the most urgent first.
+
+        Coroutine functions run on this event loop, plain functions in threads.
+
+        A job of a task that is not registered here, or whose arguments do not fit, is given back for other workers,
+        because one of a newer or older release may run it. That does not count as an attempt. After
+        `unknown_task_grace` it is dead-lettered with the reason.
+
+        It shuts down gracefully when `stop` is set: it stops claiming, running jobs have `grace` to end, and the rest
+        are cancelled and requeued at once. When it is cancelled, that happens without the grace period. A job that is
+        requeued goes to the front of its queue, and that does not count as an attempt.
+
+        Args:
+            queues: Names of queues, the most urgent first.
+            concurrency: How many jobs may run at once.
+            stop: Ends the worker, for example as `loop.add_signal_handler(signal.SIGTERM, stop.set)`.
+            grace: How long running jobs have to end after `stop`, in seconds; 0 for not at all.
+            burst: Whether to return when the queues are empty and nothing runs. Jobs that are not due yet do not count.
+            max_jobs: How many jobs to run, each attempt counted, before it returns when these have ended: for code
+                that leaks memory. None for no end.
+            weights: Queue -> its weight, so that each gets its share; None for strict order. See `Consumer`.
+            health: Answers probes for this worker from now on.
+            unknown_task_grace: For how long jobs that this worker cannot run are given back, in seconds since a worker
+                first claimed the job in vain; 0 dead-letters them at once.
+
+        Raises:
+            RuntimeError: `health` answers for another worker, which still runs.
+            ValueError: `concurrency`, `max_jobs`, `grace` or `unknown_task_grace` is out of range.
+
+        Cost: As docs/explanation/tasks.md counts it, for jobs and for idle workers.
+        """
+        from inconcert.tasks.running.health import watched
+        from inconcert.tasks.running.unknown_tasks import UnknownTasks
+        from inconcert.tasks.running.worker import Worker
+        from inconcert.tasks.schedules.schedule_follower import ScheduleFollower
+
+        worker = Worker(
+            self._ref,
+            self._consumer(
+                queues, weights=weights, capacity=concurrency, unknown_tasks=UnknownTasks(unknown_task_grace)
+            ),
+            self._registry,
+            concurrency=concurrency,
+            stop=stop,
+            grace=grace,
+            burst=burst,
+            max_jobs=max_jobs,
+            middlewares=self._parts.middlewares,
+        )
+        with watched(health, worker.signs):
+            async with (
+                ScheduleFollower(self._ref, self._jobs, self._registry.schedules),
+            ):
+                await worker.run()
+
+    def add_middleware(self, middleware: "Callable[[ClaimedJob], AbstractAsyncContextManager[object]]") -> None:
+        """Run each attempt of `run_worker` inside a context manager: for tracing, metrics, database sessions.
+
+        ```python
+        @asynccontextmanager
+        async def measure(job: ClaimedJob) -> AsyncGenerator[None]:
+            with duration.labels(job.name).time():
+                yield
+
+
+        concert.add_middleware(measure)
+        ```
+
+        An exception in the job is raised from the `yield`, and one that is raised here counts as the job's. If it is
+        not raised again, the job is done.
+
+        Args:
+            middleware: Called with the job before each attempt. The one that was added first is the outermost.
+        """
+        self._parts.middlewares.append(middleware)
+
+    def add_enqueue_middleware(self, middleware: "EnqueueMiddleware") -> None:
+        """Give headers to each job that is enqueued through this coordinator: a tenant, a request id, the host.
+
+        ```python
+        def with_origin(task: str, queue: str) -> dict[str, str]:
+            return {"host": "web-1"}
+
+
+        concert.add_enqueue_middleware(with_origin)
+        ```
+
+        Headers that the job has anyway come first. The jobs of schedules have those of their task only.
+
+        Args:
+            middleware: Called with the name of the task and of the queue, when the job is made: by `Task.enqueue`,
+                `Task.call` or `Coordinator.enqueue`. What it raises, these raise.
+        """
+        self._parts.enqueuing.middlewares.append(middleware)
+
+    def _consumer(
+        self,
+        queues: tuple[str, ...],
+        *,
+        prefetch: int = 1,
+        weights: Mapping[str, int] | None = None,
+        delivery: "Guarantee" = "at_least_once",
+        capacity: int | None = None,
+        unknown_tasks: "UnknownTasks | None" = None,
+    ) -> "Consumer":
+        from inconcert.tasks.running.consumer import Consumer
+
+        return Consumer(
+            self._ref,
+            self._jobs,
+            self._registry,
+            queues,
+            prefetch=prefetch,
+            weights=weights,
+            delivery=delivery,
+            capacity=capacity,
+            lease=self._heartbeat_lease,
+            unknown_tasks=unknown_tasks,
+        )
+
+
+def parts_of(concert: TaskCoordinator) -> "TaskParts":
+    """What a coordinator does its tasks with."""
+    return concert._parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

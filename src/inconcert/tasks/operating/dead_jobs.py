@@ -1,0 +1,172 @@
+"""Dead-lettered jobs: listing them, and replaying or dropping one."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import cast
+
+import msgspec
+
+from inconcert._claims.dead_letters import DeadLetter, DeadLetters, Replayed
+from inconcert._claims.keys import split_body
+from inconcert._core.session import SessionRef
+from inconcert._rules.names import check_job_id
+from inconcert._rules.payloads import JSON
+from inconcert._rules.signing import KeyRing
+from inconcert.errors import JobNotFound
+from inconcert.tasks.operating.replaying import replay_dependants
+from inconcert.tasks.records.envelope import JOB, marks_of, read_envelope, seal, verify_envelope
+from inconcert.tasks.records.history import history_note
+from inconcert.tasks.records.store import DEAD_TIMES, JobKeys, JobKeyspace
+
+__all__ = ["DeadJob", "DeadJobs"]
+
+_MOST_TIMES = 1000  # in one reply
+
+
+@dataclass(frozen=True, slots=True)
+class DeadJob:
+    """A dead-lettered job.
+
+    Attributes:
+        id: Which job.
+        name: Which task; `?` if its envelope cannot be read.
+        args: Its positional arguments.
+        kwargs: Its named arguments.
+        queue: The queue that it came from.
+        reason: Why it was dead-lettered, in one line.
+        traceback: Where its last error was raised, as text; empty if none was.
+        attempts: How many attempts there were, including those whose worker died.
+        died_at: When it was dead-lettered, in seconds since 1970 by the server's clock.
+    """
+
+    id: str
+    name: str
+    args: Sequence[JSON]
+    kwargs: Mapping[str, JSON]
+    queue: str
+    reason: str
+    traceback: str
+    attempts: int
+    died_at: float
+
+
+class DeadJobs:
+    """The dead-lettered jobs of all partitions.
+
+    Args:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+        dead_letters: The dead letters of each partition.
+    """
+
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace, dead_letters: Sequence[DeadLetters]) -> None:
+        self._ref = ref
+        self._jobs = jobs
+        self._dead_letters = dead_letters
+
+    async def latest(self, limit: int) -> list[DeadJob]:
+        """See `Tasks.dead`."""
+        letters: list[DeadLetter] = []
+        for dead_letters in self._dead_letters:
+            found = await dead_letters.latest(limit=limit)
+            letters = nlargest(limit, [*letters, *found], key=lambda letter: letter.died_at)
+        key_ring = self._ref.session.key_ring
+        return [_dead_job(key_ring, letter) for letter in letters]
+
+    async def replay(
+        self,
+        job_id: str,
+        *,
+        args: Sequence[JSON] | None,
+        kwargs: Mapping[str, JSON] | None,
+        queue: str | None,
+        dependants: bool,
+    ) -> list[str]:
+        """See `Tasks.replay`."""
+        keys = self._jobs.of_id(check_job_id(job_id))
+        letter = await self._dead_letters[keys.number].find(job_id)
+        if letter is not None:
+            await self._replay(keys, letter, args, kwargs, queue)
+        replayed: list[str] = []
+        if dependants:
+            replayed = await replay_dependants(self._ref.session, self._jobs, self._dead_letters, job_id)
+        if letter is None and not replayed:
+            raise JobNotFound(job_id, among_the_dead=True)
+        return replayed
+
+    async def purge(self, job_id: str) -> None:
+        """See `Tasks.purge`."""
+        keys = self._jobs.of_id(check_job_id(job_id))
+        if not await self._dead_letters[keys.number].purge([job_id]):
+            raise JobNotFound(job_id, among_the_dead=True)
+
+    async def purge_all(self, *, older_than: float, keep: int) -> int:
+        """Drop those that died longer ago than this, in seconds, but for so many of the latest; returns how many."""
+        dropped = 0
+        for dead_letters, kept in zip(self._dead_letters, await self.count_latest(keep), strict=True):
+            dropped += await dead_letters.purge_all(older_than=older_than, keep=kept)
+        return dropped
+
+    async def count_latest(self, count: int) -> list[int]:
+        """How many of the latest `count` dead letters lie in each partition."""
+        if len(self._jobs.partitions) == 1 or count == 0:
+            return [count] * len(self._jobs.partitions)
+        latest: list[tuple[int, int]] = []
+        for keys in self._jobs.partitions:
+            died = await self._died(keys, count)
+            latest = nlargest(count, [*latest, *((died_ms, keys.number) for died_ms in died)])
+        found = Counter(number for _, number in latest)
+        return [found[keys.number] for keys in self._jobs.partitions]
+
+    # Private.
+
+    async def _replay(
+        self,
+        keys: JobKeys,
+        letter: DeadLetter,
+        args: Sequence[JSON] | None,
+        kwargs: Mapping[str, JSON] | None,
+        queue: str | None,
+    ) -> None:
+        key_ring = self._ref.session.key_ring
+        changes = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value is not None}
+        changed = b""
+        envelope = (verify_envelope if changes else read_envelope)(key_ring, letter.id, split_body(letter.body)[1])
+        if changes:
+            text = seal(msgspec.structs.replace(envelope, **changes))
+            history = history_note(envelope.name, envelope.history)
+            marks = marks_of(envelope.max_crashes, envelope.limits, history=history, debounced=envelope.debounced)
+            changed = marks + key_ring.sign(JOB, letter.id, text)
+        place = keys.queue(queue or letter.queue)
+        if envelope.limits and place.name != letter.queue:
+            raise ValueError(f"job {letter.id} has limits, which count in its queue {letter.queue!r}; leave queue= out")
+        if not await self._dead_letters[keys.number].replay([Replayed(letter.id, changed, envelope.unique)], place):
+            raise JobNotFound(letter.id, among_the_dead=True)
+
+    async def _died(self, keys: JobKeys, count: int) -> list[int]:
+        """When the latest dead letters of a partition died, in server ms."""
+        found: list[int] = []
+        while len(found) < count:
+            limit = min(count - len(found), _MOST_TIMES)
+            portion: list[int] = await self._ref.session.run(DEAD_TIMES(keys, skip=len(found), limit=limit))
+            found += portion
+            if len(portion) < limit:
+                break
+        return found
+
+
+def _dead_job(key_ring: KeyRing, letter: DeadLetter) -> DeadJob:
+    envelope = read_envelope(key_ring, letter.id, split_body(letter.body)[1])
+    return DeadJob(
+        id=letter.id,
+        name=envelope.name,
+        args=cast("Sequence[JSON]", envelope.args),
+        kwargs=cast("Mapping[str, JSON]", envelope.kwargs),
+        queue=letter.queue,
+        reason=letter.reason.reason,
+        traceback=letter.reason.traceback,
+        attempts=letter.reason.attempts,
+        died_at=letter.died_at,
+    )

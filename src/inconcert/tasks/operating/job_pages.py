@@ -1,0 +1,344 @@
+"""Lists of jobs, a page at a time: by their state, their queue and their task.
+
+A job is where its state says: in the list of its queue, among the delayed ones of its queue, with its worker, among
+those that wait for others, or among the dead.  Each of these is listed in portions: ids first, and then what is stored
+of them, as far as they are still there.
+"""
+
+import base64
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Self, cast
+
+import msgspec
+
+from inconcert._claims.dead_letters import Reason
+from inconcert._claims.keys import split_body
+from inconcert._core.session import SessionRef
+from inconcert._redis.protocol.replies import rows
+from inconcert._rules.limits import whole
+from inconcert._rules.payloads import JSON
+from inconcert.tasks.records.envelope import read_envelope
+from inconcert.tasks.records.job_description import DescribedRow, state_and_place
+from inconcert.tasks.records.limits import HELD_BACK_MS
+from inconcert.tasks.records.queue_names import queue_names
+from inconcert.tasks.records.status import JobStatus
+from inconcert.tasks.records.store import (
+    CLAIMED_IDS,
+    DEAD_IDS,
+    DELAYED_IDS,
+    DESCRIBE_JOBS,
+    QUEUED_IDS,
+    STATS,
+    WAITING_IDS,
+    JobKeys,
+    JobKeyspace,
+    StatsRow,
+)
+from inconcert.tasks.running.workers import Workers, consumer_of
+
+__all__ = ["JobPage", "JobPages", "JobRecord", "JobWalk", "listed"]
+
+# In the order of a job's life: one that goes on while it is listed is shown once more, and not left out.
+_LISTED = (JobStatus.WAITING, JobStatus.DELAYED, JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.FAILED)
+
+_BY_QUEUE = (JobStatus.DELAYED, JobStatus.QUEUED)  # what each queue has for itself
+_NAMING_PLACE = (JobStatus.DELAYED, JobStatus.RUNNING)  # whose states name the queue, or the worker
+
+_MOST_JOBS = 1_000  # in a page
+_MOST_PORTIONS = 20  # read for one page: 5,000 jobs, or about 20 MiB
+_MOST_AT_ONCE = 250  # jobs in one portion
+_MOST_QUEUES = 100  # of which one script says how much they have
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job, as it was when it was listed.
+
+    Attributes:
+        id: Which job.
+        task: The name of its task; `?` if its envelope cannot be read, or is not signed as `signing_keys` demand.
+        args: Its positional arguments; empty if its envelope cannot be read.
+        kwargs: Its named arguments; likewise.
+        status: Its state.
+        queue: The queue that it is in, or came from.
+        attempts: How many attempts were begun, including those whose worker died.
+        enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock, as all times here.
+        due_at: When it is due, if it is delayed, and not held back by a limit.
+        claimed_at: Since when its worker has it, if it is running.
+        died_at: When it was dead-lettered, if it failed.
+        worker: The id of its worker, as `Tasks.workers` lists it, if it is running.
+        error: Why it was dead-lettered, or why the latest attempt that failed did, in short; None if none has.
+        traceback: Where its last error was raised, as text, if it failed; empty if none was.
+        unique: Its unique name; empty if it has none.
+    """
+
+    id: str
+    task: str
+    args: Sequence[JSON]
+    kwargs: Mapping[str, JSON]
+    status: JobStatus
+    queue: str
+    attempts: int
+    enqueued_at: float
+    due_at: float | None = None
+    claimed_at: float | None = None
+    died_at: float | None = None
+    worker: str | None = None
+    error: str | None = None
+    traceback: str = ""
+    unique: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A part of a list of jobs.
+
+    Attributes:
+        jobs: These jobs; may be fewer than asked for, or none, although others follow.
+        after: Give it as `after` for the next page; None if this was the last.
+    """
+
+    jobs: Sequence[JobRecord]
+    after: str | None
+
+
+class _Cursor(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """After which job a page ended."""
+
+    status: JobStatus
+    partition: int = 0
+    place: str = ""  # the queue, or the worker; empty where there is only one
+    position: tuple[str, ...] = ()  # of the job there, as its source notes it
+
+    def written(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        try:
+            return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=cls)
+        except (ValueError, TypeError, msgspec.MsgspecError):
+            raise ValueError(f"after is {text!r}; give the `after` of a page of this list") from None
+
+
+class _Found(NamedTuple):
+    """An id in a source."""
+
+    id: str
+    about: str  # its time in server ms, or its claim
+    position: tuple[str, ...]  # after it
+
+
+class _Pair(NamedTuple):
+    """An id and what is said of it, as the scripts return them."""
+
+    id: bytes
+    about: bytes
+
+
+class JobWalk:
+    """The jobs of some states, one portion after the other.
+
+    Args:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+        statuses: Which states, in the order of a job's life.
+        queue: Only this queue; None for all.
+        task: Only this task; None for all.
+        at_once: How many jobs to read at once.
+    """
+
+    def __init__(
+        self,
+        ref: SessionRef,
+        jobs: JobKeyspace,
+        statuses: Sequence[JobStatus],
+        *,
+        queue: str | None,
+        task: str | None,
+        at_once: int = _MOST_AT_ONCE,
+    ) -> None:
+        self._ref = ref
+        self._jobs = jobs
+        self._workers = Workers(ref, jobs)
+        self._statuses = statuses
+        self._queue = queue
+        self._task = task
+        self._head = b"" if task is None else b'{"name":' + msgspec.json.encode(task)
+        self._at_once = min(at_once, _MOST_AT_ONCE)
+
+    async def portions(self, cursor: _Cursor | None = None) -> AsyncGenerator[list[tuple[JobRecord | None, _Cursor]]]:
+        """The jobs after this one, each with the cursor after it; None for one that is gone, or not meant."""
+        for status in self._statuses[0 if cursor is None else self._statuses.index(cursor.status) :]:
+            first = 0 if cursor is None or cursor.status is not status else cursor.partition
+            for keys in self._jobs.partitions[first:]:
+                start = cursor if cursor and (cursor.status, cursor.partition) == (status, keys.number) else None
+                for place in await self._places(status, keys):
+                    if start is not None and place < start.place:
+                        continue
+                    position = start.position if start is not None and place == start.place else ()
+                    async with aclosing(self._portions_of(_Cursor(status, keys.number, place, position))) as portions:
+                        async for portion in portions:
+                            yield portion
+
+    # Private.
+
+    async def _portions_of(self, cursor: _Cursor) -> AsyncGenerator[list[tuple[JobRecord | None, _Cursor]]]:
+        """The jobs of one source after this one."""
+        keys, is_last = self._jobs.partitions[cursor.partition], False
+        while not is_last:
+            found, is_last = await self._found(cursor, keys)
+            while found:
+                command = DESCRIBE_JOBS(keys, head=self._head, ids=[one.id for one in found])
+                looked, *flat = await self._ref.session.run(command)
+                described = {row.id.decode(): row for row in rows(flat, DescribedRow)}
+                portion: list[tuple[JobRecord | None, _Cursor]] = []
+                for one in found[:looked]:
+                    cursor = msgspec.structs.replace(cursor, position=one.position)
+                    row = described.get(one.id)
+                    portion.append((None if row is None else self._record(cursor, one, row), cursor))
+                yield portion
+                found = found[looked:]
+
+    async def _places(self, status: JobStatus, keys: JobKeys) -> Sequence[str]:
+        """Where jobs of this state are in a partition, in the order in which they are listed."""
+        if status is JobStatus.RUNNING:
+            return sorted(worker.decode() for worker in await self._workers.holding(keys))
+        if status not in _BY_QUEUE:
+            return [""]
+        if self._queue is not None:
+            return [self._queue]
+        names, is_filled = await queue_names(self._ref.session, keys), dict[str, int]()
+        for start in range(0, len(names), _MOST_QUEUES):
+            some = names[start : start + _MOST_QUEUES]
+            _, _, *flat = await self._ref.session.run(STATS(keys, queues=keys.lists(some), names=some))
+            for name, row in zip(some, rows(flat, StatsRow), strict=True):
+                # Those that wait for their turn count as ready, and are delayed.
+                is_filled[name] = row.ready if status is JobStatus.QUEUED else row.ready + row.delayed
+        return [name for name in names if is_filled[name]]
+
+    async def _found(self, cursor: _Cursor, keys: JobKeys) -> tuple[list[_Found], bool]:
+        """Ids after this one, and whether these are the last."""
+        position, limit = cursor.position, self._at_once
+        run = self._ref.session.run
+        if cursor.status is JobStatus.WAITING:
+            return await self._waiting(keys, position)
+        if cursor.status is JobStatus.QUEUED:
+            place, last = position or ("0", "")
+            first, *ids = await run(QUEUED_IDS(keys.queue(cursor.place), place=place, last=last, limit=limit))
+            found = [_Found(id_.decode(), "", (str(first + n), id_.decode())) for n, id_ in enumerate(ids)]
+        elif cursor.status is JobStatus.RUNNING:
+            claimed = keys.claimed(cursor.place)
+            flat = await run(CLAIMED_IDS(claimed=claimed, last=position[0] if position else "0", limit=limit))
+            pairs = [(id_.decode(), claim.decode()) for id_, claim in rows(flat, _Pair)]
+            found = [_Found(id_, claim, (claim.partition(" ")[0],)) for id_, claim in pairs]
+        else:
+            at_ms, last = position or ("", "")
+            is_dead = cursor.status is JobStatus.FAILED
+            ask = partial(DEAD_IDS, keys) if is_dead else partial(DELAYED_IDS, keys.queue(cursor.place))
+            flat = await run(ask(at_ms=at_ms, last=last, limit=limit))
+            pairs = [(id_.decode(), at.decode()) for id_, at in rows(flat, _Pair)]
+            found = [_Found(id_, at, (at, id_)) for id_, at in pairs]
+        return found, len(found) < limit
+
+    async def _waiting(self, keys: JobKeys, position: tuple[str, ...]) -> tuple[list[_Found], bool]:
+        """Likewise: a scan answers with as many as it likes, so a position has those that are left over, too."""
+        after, *ids = position or ("0",)
+        if position == ("0",):
+            return [], True
+        if not ids:
+            reply = await self._ref.session.run(WAITING_IDS(keys, cursor=after, count=self._at_once))
+            after, *ids = (part.decode() for part in reply)
+        found = [_Found(id_, "", (after, *ids[n + 1 :])) for n, id_ in enumerate(ids[:_MOST_AT_ONCE])]
+        return found, after == "0" and len(found) == len(ids)
+
+    def _record(self, cursor: _Cursor, found: _Found, row: DescribedRow) -> JobRecord | None:
+        """The job; None if it is elsewhere by now, or not meant."""
+        status, where = state_and_place(row.state.decode())
+        if status is not cursor.status or (status in _NAMING_PLACE and where != cursor.place):
+            return None
+        enqueued_ms, text = split_body(row.body)
+        envelope = read_envelope(self._ref.session.key_ring, found.id, text)
+        job = JobRecord(
+            id=found.id,
+            task=envelope.name,
+            args=cast("Sequence[JSON]", envelope.args),
+            kwargs=cast("Mapping[str, JSON]", envelope.kwargs),
+            status=status,
+            queue=where if status is JobStatus.WAITING else cursor.place,
+            attempts=row.failures + row.crashes,
+            enqueued_at=enqueued_ms / 1000,
+            error=row.error,
+            unique=envelope.unique,
+        )
+        if status is JobStatus.DELAYED:
+            due_ms = float(found.about)  # without end for one that a limit holds back
+            job = replace(job, due_at=due_ms / 1000 if due_ms < HELD_BACK_MS else None)
+        elif status is JobStatus.RUNNING:
+            _, attempt, since_ms, queue = found.about.split(" ", 3)
+            worker = consumer_of(cursor.place, row.about)
+            job = replace(job, queue=queue, attempts=int(attempt), claimed_at=int(since_ms) / 1000, worker=worker)
+        elif status is JobStatus.FAILED:
+            reason, queue = Reason.read(row.about), row.about.partition(b"\n")[2].decode()
+            job = replace(job, queue=queue, attempts=reason.attempts, died_at=float(found.about) / 1000)
+            job = replace(job, error=reason.reason, traceback=reason.traceback)
+        is_meant = self._queue in (None, job.queue) and self._task in (None, job.task)
+        return job if is_meant else None
+
+
+class JobPages:
+    """Pages of jobs.
+
+    Args:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+    """
+
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
+        self._ref = ref
+        self._jobs = jobs
+
+    async def page(
+        self, *, state: str | None, queue: str | None, task: str | None, limit: int, after: str | None
+    ) -> JobPage:
+        """A page; see `Tasks.jobs`."""
+        whole("limit", limit, most=_MOST_JOBS)
+        statuses = listed(state)
+        cursor = None if after is None else _Cursor.read(after)
+        if cursor and (cursor.status not in statuses or not 0 <= cursor.partition < len(self._jobs.partitions)):
+            raise ValueError(f"after is {after!r}, of another list; give the `after` of a page of this one")
+        at_once = limit if task is None and (queue is None or state in _BY_QUEUE) else _MOST_AT_ONCE
+        walk = JobWalk(self._ref, self._jobs, statuses, queue=queue, task=task, at_once=at_once)
+        jobs: list[JobRecord] = []
+        read = 0
+        async with aclosing(walk.portions(cursor)) as portions:
+            async for portion in portions:
+                for job, end in portion:
+                    cursor = end
+                    if job is not None:
+                        jobs.append(job)
+                    if len(jobs) == limit:
+                        return JobPage(jobs, cursor.written())
+                read += 1
+                if cursor is not None and read == _MOST_PORTIONS:
+                    return JobPage(jobs, cursor.written())
+        return JobPage(jobs, None)
+
+
+def listed(state: str | None) -> Sequence[JobStatus]:
+    """The states that are meant, in the order of a job's life.
+
+    Raises:
+        ValueError: It is not a state, or jobs of this state cannot be listed.
+    """
+    if state is None:
+        return _LISTED
+    if state not in _LISTED:
+        raise ValueError(
+            f"state is {state!r}; give one of {', '.join(map(repr, map(str, _LISTED)))}: of a job that succeeded or "
+            "was cancelled only its result is kept, under its id"
+        )
+    return (JobStatus(state),)

@@ -1,0 +1,112 @@
+"""How the last jobs of a task have ended.
+
+The script that ends a job writes its entry, so each end has one, whatever is lost or comes twice.
+
+Source: docs/explanation/tasks.md
+"""
+
+import re
+from dataclasses import dataclass
+from heapq import nlargest
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from inconcert._core.session import SessionRef
+from inconcert._rules.limits import whole
+from inconcert._rules.names import digest
+from inconcert.tasks.records.status import JobStatus
+from inconcert.tasks.records.store import HISTORY, JobKeys, JobKeyspace
+
+__all__ = ["MOST_KEPT", "EndedJob", "Histories", "history_note"]
+
+MOST_KEPT: Final = 10_000  # of one task in each partition
+_MOST = 250  # in one reply
+
+_ENTRY = re.compile(
+    rb"\w+ (?P<number>\d+) (?P<outcome>succeeded|failed|cancelled) (?P<ended>\d+) (?P<enqueued>\d+) (?P<began>\d*) "
+    rb"(?P<attempts>\d+) (?P<id>\S+) (?P<error>.*)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """How a job has ended.
+
+    Attributes:
+        job_id: Which job; a job that was replayed is in the history once for each of its ends.
+        outcome: `succeeded`, `failed` if it was dead-lettered, or `cancelled`.
+        enqueued_at: When it was enqueued, or replayed, in seconds since 1970 by the server's clock, as all instants.
+        began_at: When a worker claimed it last; None if it ended while it waited for a worker.
+        ended_at: When it ended.
+        attempts: How many attempts there were, including those whose worker died.
+        error: Why it was dead-lettered, in one line; None if it was not.
+    """
+
+    job_id: str
+    outcome: JobStatus
+    enqueued_at: float
+    began_at: float | None
+    ended_at: float
+    attempts: int
+    error: str | None
+
+
+class Histories:
+    """The histories of tasks.
+
+    Args:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+    """
+
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
+        self._ref = ref
+        self._jobs = jobs
+
+    async def latest(self, task: str, limit: int) -> list[EndedJob]:
+        """See `Task.history`."""
+        whole("limit", limit, most=MOST_KEPT)
+        found: list[EndedJob] = []
+        for keys in self._jobs.partitions:
+            found = nlargest(limit, [*found, *await self._of_partition(keys, task, limit)], key=attrgetter("ended_at"))
+        return found
+
+    async def _of_partition(self, keys: JobKeys, task: str, limit: int) -> list[EndedJob]:
+        found: list[EndedJob] = []
+        before = b""
+        while len(found) < limit:
+            asked = min(_MOST, limit - len(found))
+            portion = await self._ref.session.run(HISTORY(keys, task=digest(task), before=before, limit=asked))
+            entries = [entry for text in portion if (entry := _ENTRY.fullmatch(text))]
+            found += map(_read, entries)
+            if len(portion) < asked or not entries:
+                break
+            before = entries[-1]["number"]
+        return found
+
+
+def history_note(task: str, most: int) -> str:
+    """What the scripts that end a job of this task are to know: `MOST:TASK`; empty if it keeps no history."""
+    return f"{most}:{digest(task)}" if most else ""
+
+
+def _read(entry: re.Match[bytes]) -> EndedJob:
+    return EndedJob(
+        job_id=entry["id"].decode(),
+        outcome=JobStatus(entry["outcome"].decode()),
+        enqueued_at=int(entry["enqueued"]) / 1000,
+        began_at=int(entry["began"]) / 1000 if entry["began"] else None,
+        ended_at=int(entry["ended"]) / 1000,
+        attempts=int(entry["attempts"]),
+        error=_error(entry["error"]) if entry["outcome"] == b"failed" else None,
+    )
+
+
+def _error(text: bytes) -> str:
+    try:
+        return msgspec.json.decode(text, type=str)
+    except msgspec.MsgspecError:
+        return "the reason cannot be read"

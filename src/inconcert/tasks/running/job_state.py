@@ -1,0 +1,550 @@
+"""The engine's state of a claimed job, and what it asks of its worker while the job runs."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from inconcert._claims.claimed import Claimer, ClaimState, Row, Verdict
+from inconcert._core.observer import Observers, StepOutcome
+from inconcert._rules.payloads import encode
+from inconcert.errors import InconcertError, InvalidPayload, NotClaimed, NotConnected
+from inconcert.tasks.durable.body_exits import Asleep, Undoing, and_within, asleep, is_undoing
+from inconcert.tasks.durable.doom import Doom
+from inconcert.tasks.durable.steps import Steps
+from inconcert.tasks.following.messages import FOUND, packed_name
+from inconcert.tasks.records.arguments import encode_result
+from inconcert.tasks.records.envelope import Envelope
+from inconcert.tasks.records.group_ids import is_callback
+from inconcert.tasks.records.history import history_note
+from inconcert.tasks.records.limits import has_a_place
+from inconcert.tasks.records.retry import RetryPolicy
+from inconcert.tasks.records.store import CANCELLED_TTL
+from inconcert.tasks.sending.draft import Draft, NewJob
+from inconcert.tasks.sending.task import Task
+
+__all__ = ["UNDONE_NOW", "JobClaimer", "JobState"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+_USUAL = RetryPolicy()
+_A_MOMENT = 0.002  # seconds by which a job that expires comes back later, so that it has
+_CANCELLED, _FAILED = b"cancelled ", b"failed "  # as outcomes begin
+UNDO, UNDONE_NOW = b"u", b"v"  # flags of a job that has something to undo, and of one that is being undone
+
+
+class JobClaimer(Claimer, Protocol):
+    """The worker, as its claimed jobs see it."""
+
+    observers: Observers
+    """Who is told what happens to jobs."""
+
+    async def progressed(self, job: "JobState", how_far: bytes) -> bool:
+        """Report its progress; returns whether it was still held."""
+        ...
+
+    async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
+        """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
+        ...
+
+    async def read_steps(self, job_id: str) -> tuple[int, list[tuple[int, bytes]]]:
+        """The server's time, in ms; and the steps of a job that were kept, with their numbers, in order."""
+        ...
+
+    async def commit_step(self, job: "JobState", number: int, text: bytes) -> bool:
+        """Keep a step of a job under this number; returns whether it was still held."""
+        ...
+
+    async def save_cursor(self, job: "JobState", number: int, count: int, text: bytes) -> bool:
+        """Keep how far a loop of a job is; returns whether it was still held."""
+        ...
+
+    def save_cursor_nowait(self, job: "JobState", number: int, count: int, text: bytes) -> None:
+        """The same, sent at once and not waited for."""
+
+    async def receive(self, job: "JobState", name: str, *, is_over: bool) -> tuple[int, bytes]:
+        """What `RECEIVE` answers of a message to a job, its signature checked."""
+        ...
+
+    async def append_items(self, job: "JobState", first: int, texts: Sequence[bytes], ttl: float) -> bool:
+        """Add items to the stream of a job, the first with this number; returns whether it was still held."""
+        ...
+
+    async def note_undo(self, job: "JobState") -> bytes:
+        """Note that it has something to undo; returns how it ends once that is undone, empty if it is not held."""
+        ...
+
+    def draw_follow_ups(self, job: "JobState", drafts: Sequence[Draft[Any]]) -> list[NewJob]:
+        """These drafts as jobs that are to follow this one."""
+        ...
+
+    async def delay_for_others(self, job: "JobState", error: Exception) -> float | None:
+        """After how many seconds another worker may claim it, as this one cannot run it; None to dead-letter it."""
+        ...
+
+
+class JobState(ClaimState):
+    """The engine's state of a claimed job.
+
+    Args:
+        claimer: The worker that holds it.
+        row: What the server returned for it.
+        envelope: The call that it is.
+        enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock.
+        claimed_at: When it was claimed, likewise.
+
+    Attributes:
+        started_at: When its body began, by the local monotonic clock; 0 before, and while nobody observes.
+        expires_at: When it expires, by the same clock; only there if it does.
+        result: Its result, to be kept when it is done.
+        known: Its task, if that is registered in this process.
+        is_handed_out: Whether it was handed out; until then it is only claimed ahead.
+        is_cancelled: Whether it was cancelled.
+        is_undoing: Whether it ends without success, and is undone before.
+        follow_ups: The jobs to be added when it succeeds.
+    """
+
+    started_at = 0.0
+    expires_at: float
+    result: object = None
+    known: Task[Any, Any] | None  # set by the worker that claims it
+    is_handed_out = False
+    is_cancelled = False
+    is_undoing = False
+    follow_ups: Sequence[NewJob] = ()
+
+    _kind = "job"
+    _claimer: JobClaimer
+    _outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
+    _steps: Steps | None = None  # until one is asked for
+    _finish_stream: Callable[[], Awaitable[None]] | None = None  # sends what it has yielded, if it streams
+    _stops_at = math.inf  # by the monotonic clock, when its body is to stop
+    _asleep: Asleep | None = None  # once its body has left its place to come back later
+    _doom: Doom | None = None  # with which this attempt ends, whatever its body does
+    _final: Exception | None = None  # an error that makes the attempt that it ends the last
+    _has_undo = False  # something that is undone before it ends without success
+
+    def __init__(
+        self,
+        claimer: JobClaimer,
+        row: Row,
+        envelope: Envelope,
+        *,
+        enqueued_at: float,
+        claimed_at: float,
+    ) -> None:
+        super().__init__(
+            claimer,
+            row,
+            queue=row.queue.decode(),
+            max_attempts=envelope.max_attempts,
+            max_crashes=envelope.max_crashes,
+            unique=envelope.unique,
+        )
+        self.envelope = envelope
+        self.enqueued_at = enqueued_at
+        self.claimed_at = claimed_at
+        if envelope.unique or envelope.after or row.flags.strip(b"w") or "~" in self.id:  # as ids have in a group
+            self.is_plain = False
+        if envelope.limits:
+            self.is_plain = False
+            self.is_limited = has_a_place(envelope.limits)
+        if envelope.history:
+            self.is_plain = False
+            self.history = f"{round(enqueued_at * 1000)} {history_note(envelope.name, envelope.history)}"
+        self.observers = claimer.observers
+        if row.flags:
+            self.is_undoing = UNDONE_NOW in row.flags
+            self._has_undo = UNDO in row.flags or self.is_undoing
+
+    def __str__(self) -> str:
+        return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
+
+    def enter(self) -> None:
+        """Begin the body, which is cancelled when it is lost or cancelled."""
+        super().enter()
+        if self.is_cancelled:  # while it waited to be run
+            asyncio.get_running_loop().call_soon(self._stop_body)
+        if self.observers:
+            self.started_at = time.monotonic()
+            self.observers.job_started(self)
+
+    def left(self, error: BaseException | None) -> None:
+        """Tell observers that its body, which raised this error, was left."""
+        self.observers.job_left(self, error if self._asleep is None else None)
+
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        return self.envelope.name
+
+    @property
+    def due_at(self) -> float | None:
+        """The instant for which it was enqueued, in seconds since 1970; None if to run at once, or after others."""
+        if self.envelope.scheduled_at is not None or not self.envelope.delay or self.is_dependent:
+            return self.envelope.scheduled_at
+        return self.enqueued_at + self.envelope.delay
+
+    @property
+    def is_dependent(self) -> bool:
+        """Whether it runs after others."""
+        return bool(self.envelope.after) or is_callback(self.id)
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether steps of it were kept before this run; known once its body has asked for one."""
+        return self._steps is not None and self._steps.some_were_kept
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it was given back, and nothing of this run is kept: the next one is as if this had not been."""
+        return self.outcome in ("back", "later") and not self.bulk
+
+    @property
+    def trace(self) -> str:
+        """The trace context in which it was enqueued, as a W3C `traceparent`; empty for none."""
+        return self.envelope.trace
+
+    def end_in_body(self) -> None:
+        """Stop a body that is doomed, or that of a job that is undone: how it ends was decided before."""
+        if self._body is None or self.is_over:
+            return
+        if self._doom is not None:
+            raise self._doom.again()
+        if self.is_undoing:
+            raise Undoing
+
+    async def ack(self) -> None:
+        """Acknowledge the job; see `ClaimedJob.ack`."""
+        if self._finish_stream is not None:
+            await self._finish_stream()
+        await self._done(self._stored_result(), self.envelope.result_ttl)
+
+    async def nack(self, delay: float) -> None:
+        """Count a failed attempt; see `ClaimedJob.nack`."""
+        if self._finish_stream is not None:
+            await self._finish_stream()
+        await self._fail_with(None, "retry", delay=delay)
+
+    async def progress(self, fraction: float, text: str) -> None:
+        """Report the job's progress; see `ClaimedJob.progress`."""
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"the progress of job {self.id} is {fraction!r}; give a number from 0 to 1")
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+            raise TypeError(f"the text of the progress of job {self.id} is {text!r}; give a string")
+        self.is_plain = False
+        how_far = encode(f"the progress of job {self.id}", [float(fraction), text])
+        if self.is_over or not (self.is_settled or await self._claimer.progressed(self, how_far)):
+            raise NotClaimed("job", self.id)
+
+    async def outcomes(self) -> list[bytes]:
+        """The stored outcomes of the jobs that it runs after."""
+        if self._outcomes is not None:
+            return self._outcomes
+        after = self.envelope.after
+        return await self._claimer.outcomes(after) if after else []
+
+    def enqueue_on_success(self, drafts: Sequence[Draft[Any]]) -> list[str]:
+        """Add jobs when it succeeds; see `ClaimedJob.enqueue_on_success`."""
+        if self.is_settled:
+            raise RuntimeError(
+                f"job {self.id} is delivered at most once, so it has ended already; enqueue in its body, or consume "
+                "with delivery='at_least_once'"
+            )
+        if self.is_over:
+            raise NotClaimed("job", self.id)
+        jobs = self._claimer.draw_follow_ups(self, drafts)
+        self.follow_ups = [*self.follow_ups, *jobs]
+        self.is_plain = False
+        return [job.id for job in jobs]
+
+    @property
+    def ends_alone(self) -> bool:
+        """Whether jobs follow it, which one script adds when it ends."""
+        return bool(self.follow_ups) and self.outcome == "done"
+
+    def stop_at(self, at: float) -> None:
+        """Its body is to stop at this instant, by the monotonic clock, if it looks."""
+        self._stops_at = at
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether its body is to stop; may be asked from any thread."""
+        is_late = time.monotonic() >= self._stops_at
+        return self.is_cancelled or self.outcome == "lost" or is_late
+
+    @property
+    def steps(self) -> Steps:
+        """Its durable steps.
+
+        Raises:
+            RuntimeError: It is delivered at most once, so there is no later attempt. Or it runs on another event loop.
+        """
+        if self._body is not None and not _may_wait_for(self._body.task):
+            raise RuntimeError(
+                f"job {self.id} runs on another event loop; from its thread a plain function calls "
+                "`anyio.from_thread.run(durable.step, ...)`, not `asyncio.run()`"
+            )
+        if self._steps is None:
+            if self.is_settled:
+                raise RuntimeError(
+                    f"job {self.id} is delivered at most once, and steps are for jobs that may run again; consume "
+                    "with delivery='at_least_once'"
+                )
+            self.is_plain = False
+            self._steps = Steps(self, is_undoing=self.is_undoing)
+        return self._steps
+
+    @property
+    def body_task(self) -> "asyncio.Task[Any] | None":
+        """The task of its body; None if none runs."""
+        return None if self._body is None else self._body.task
+
+    async def read_steps(self) -> tuple[int, list[tuple[int, bytes]]]:
+        """The server's time, in ms; and the steps that were kept, with their numbers, in order."""
+        if self.is_over:
+            raise NotClaimed("job", self.id)
+        return await self._claimer.read_steps(self.id)
+
+    async def commit_step(self, number: int, text: bytes) -> None:
+        """Keep a step under this number."""
+        if self.is_over or not await self._claimer.commit_step(self, number, text):
+            raise NotClaimed("job", self.id)
+
+    async def save_cursor(self, number: int, count: int, text: bytes) -> None:
+        """Keep how far a loop is, under this number."""
+        if self.is_over or not await self._claimer.save_cursor(self, number, count, text):
+            raise NotClaimed("job", self.id)
+
+    def save_cursor_nowait(self, number: int, count: int, text: bytes) -> None:
+        """The same, begun and not waited for."""
+        with suppress(NotConnected):  # closing has requeued the job
+            self._claimer.save_cursor_nowait(self, number, count, text)
+
+    async def receive(self, name: str, *, is_over: bool) -> bytes | None:
+        """The message of this name; None if it is not there; empty if it is not accepted any more."""
+        answer, text = (0, b"") if self.is_over else await self._claimer.receive(self, name, is_over=is_over)
+        if not answer:
+            raise NotClaimed("job", self.id)
+        return text if answer == FOUND else None
+
+    @property
+    def result_ttl(self) -> float:
+        """How long its result is kept, in seconds."""
+        return self.envelope.result_ttl
+
+    def before_its_end(self, finish: Callable[[], Awaitable[None]]) -> None:
+        """Call this before its body itself ends it."""
+        self._finish_stream = finish
+
+    async def append_items(self, first: int, texts: Sequence[bytes], ttl: float) -> None:
+        """Add items to its stream, the first with this number."""
+        if self.is_over or not await self._claimer.append_items(self, first, texts, ttl):
+            raise NotClaimed("job", self.id)
+        if texts:
+            self.observers.items_added(self, len(texts))
+
+    async def note_undo(self) -> None:
+        """Note that it has something to undo."""
+        self._has_undo = True  # also if the answer is lost
+        if self.is_over or not await self._claimer.note_undo(self):
+            raise NotClaimed("job", self.id)
+
+    def step_started(self, name: str, function: str) -> None:
+        """Tell observers that a step begins which was not kept."""
+        if self.observers:
+            self.observers.step_started(self, name, function)
+
+    def step_left(self, name: str, error: BaseException | None) -> None:
+        """Tell observers that it has ended, with this error."""
+        if self.observers:
+            self.observers.step_left(self, name, error)
+
+    def step_ended(self, outcome: StepOutcome) -> None:
+        """Tell observers what became of a step."""
+        if self.observers:
+            self.observers.step_ended(self, outcome)
+
+    def step_suspends(self, name: str, seconds: float) -> None:
+        """Tell observers that the body leaves at this step, for so many seconds at most."""
+        if self.observers:
+            self.observers.step_suspends(self, name, seconds)
+
+    async def leave_to_others(self, error: Exception) -> None:
+        """Give it back for a worker that can run it; dead-letter it if none could for the grace of this one."""
+        delay = await self._claimer.delay_for_others(self, error)
+        if delay is None:
+            await self.bury(error)
+        else:
+            await self._end("later", delay=delay)
+
+    def note_final(self, error: Exception) -> None:
+        """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""
+        self._final = error
+
+    def doom(self, error: Exception) -> None:
+        """Dead-letter the job with this error when the attempt ends, however it ends."""
+        if self._doom is None:
+            self._doom = Doom(error)
+
+    @property
+    def doomed(self) -> Doom | None:
+        """Why this attempt cannot end well; None if it may."""
+        return self._doom
+
+    @property
+    def bulk(self) -> int:
+        """Roughly how many bytes the server drops with its steps."""
+        return 0 if self._steps is None else self._steps.bulk
+
+    async def end_cancelled(self) -> None:
+        """End it as cancelled, or undo it before."""
+        _log.info("%s was cancelled", self, extra=self.fields())
+        if self._has_undo:
+            await self._end("undo", reason=_CANCELLED)
+            return
+        await self._done(_CANCELLED, CANCELLED_TTL, outcome="cancelled")
+
+    def cancel_nowait(self) -> None:
+        """The job was cancelled: stop the body, or end the job if it was not handed out."""
+        if not self.is_over and not self.is_cancelled and not self.is_undoing:
+            self.is_cancelled = True
+            if self._body is not None:
+                self._body.stop()
+            elif not self.is_handed_out and not self._has_undo:
+                self._end_once("cancelled")
+                if not self.is_settled:
+                    self._claimer.done(self, _CANCELLED, CANCELLED_TTL)
+
+    def fields(self) -> dict[str, object]:
+        """The extra fields of its log records."""
+        return {"job_id": self.id, "attempt": self.attempt, "task": self.envelope.name, "queue": self.queue}
+
+    # Private.
+
+    def _leave_body(self, error: BaseException | None) -> bool:
+        if error is None and self._steps is None:
+            return False
+        self._asleep = asleep(error)
+        if self._steps is not None and (error is None or self._asleep is not None):  # also if the body has caught it
+            self._asleep = self._steps.leaving or self._asleep
+        was_stopped = self._steps is not None and self._steps.end_body()
+        if was_stopped and isinstance(error, asyncio.CancelledError):
+            return True
+        return self._asleep is not None or is_undoing(error)
+
+    def _tell_end(self) -> None:
+        self.observers.job_ended(self)
+
+    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
+        if self._doom is not None:
+            return self.end_cancelled() if self.is_cancelled else self._end_doomed(self._doom.error, error)
+        if self.is_undoing and self._asleep is None and (error is None or isinstance(error, Exception)):
+            return self._end_undoing(error)
+        if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
+            return self.end_cancelled()
+        if self._asleep is not None:
+            return self.end_cancelled() if self.is_cancelled else self._leave(self._asleep)
+        return super()._end_of_body(error, was_stopped=was_stopped)
+
+    async def _end_doomed(self, why: Exception, error: BaseException | None) -> None:
+        """Dead-letter it, or undo it before; its body has raised this error, or none."""
+        has_said = _is_or_has(error, why)
+        if not has_said:
+            _log.error("%s is dead-lettered, although its body went on: %s", self, why, extra=self.fields())
+        await self._fail_with(error if has_said else why, "retry", delay=None)
+
+    async def _end_undoing(self, error: Exception | None) -> None:
+        """End it as it would have ended at first, if everything is undone."""
+        steps, failure = self.steps, error if _is_or_has(error, self._final) else self.steps.failure
+        outcome = b""
+        try:
+            await steps.read()
+            outcome = await self._claimer.note_undo(self)
+        except InvalidPayload as unreadable:
+            failure = unreadable
+        except InconcertError:  # not known now: it is undone again, and what was kept is not
+            await self.give_back()
+            raise
+        if failure is None and (steps.open_undos or steps.unasked):
+            if steps.unasked:
+                missed = f"to its step {steps.unasked[0]!r} again"
+            else:
+                missed = (
+                    f"to the end of block {steps.open_undos[-1].name!r}; leave each in its task, the inner one first"
+                )
+            failure = RuntimeError(f"it was not undone: its body did not come {missed}")
+            failure.__cause__ = error
+        if failure is not None:
+            await self._fail(failure)
+            return
+        _log.info("%s is undone", self, extra=self.fields())
+        if outcome == _CANCELLED:
+            await self._done(_CANCELLED, CANCELLED_TTL, outcome="cancelled")
+        else:
+            await self._end("undone", reason=outcome.removeprefix(_FAILED))
+
+    async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
+        verdict, reason = self._undone_before(verdict, reason)
+        if delay and self.envelope.expires is not None and not self.is_undoing:
+            delay = min(delay, max(0.0, self.expires_at - time.monotonic()) + _A_MOMENT)  # it expires in time
+        if self._steps is not None and not self.is_over:
+            self._steps.save_cursors_nowait()  # sent before the end, and so run before it
+        await super()._end(verdict, delay=delay, reason=reason)
+
+    def _undone_before(self, verdict: Verdict, reason: bytes) -> tuple[Verdict, bytes]:
+        is_due = verdict == "dead" and self._has_undo and not self.is_undoing
+        return ("undo", _FAILED + reason) if is_due else (verdict, reason)
+
+    async def _leave(self, asleep: Asleep) -> None:
+        names = "".join(map(packed_name, sorted(asleep.awaited)))
+        await self._end("asleep", delay=asleep.delay, reason=names.encode())
+
+    async def _settle(self) -> bool:
+        if self.envelope.after:
+            self._outcomes = await self._claimer.outcomes(self.envelope.after)
+        return await self._claimer.done(self, b"succeeded null", self.envelope.result_ttl, is_run=False)
+
+    def _succeed(self) -> Awaitable[None]:
+        try:
+            outcome = self._stored_result()
+        except Exception as error:  # noqa: BLE001 - it has done its work: another attempt would repeat it
+            return self.bury(error)
+        return self._done(outcome, self.envelope.result_ttl)
+
+    def _stored_result(self) -> bytes:
+        try:
+            return b"succeeded " + encode_result(f"the result of job {self.id}", self.result)
+        except InvalidPayload:
+            if self.envelope.result_ttl:
+                raise
+            return b""  # it was not to be kept anyway
+
+    async def _fail(self, error: BaseException | None) -> None:
+        failures = self._failures + 1
+        delay: float | None = 0.0
+        if self._doom is not None or _is_or_has(error, self._final):
+            delay = None
+        elif failures < self._max_attempts:
+            try:
+                delay = (_USUAL if self.known is None else self.known.retrying).delay(failures, error)
+            except Exception:  # noqa: BLE001 - of the user's backoff
+                _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=self.fields())
+                delay = _USUAL.delay(failures, None)
+        await self._fail_with(error, "retry", delay=delay)
+
+
+def _may_wait_for(task: "asyncio.Task[Any]") -> bool:
+    """Whether a loop runs here that is that of the task, or none: then nothing is waited for here."""
+    try:
+        return asyncio.get_running_loop() is task.get_loop()
+    except RuntimeError:
+        return True
+
+
+def _is_or_has(error: BaseException | None, sought: Exception | None) -> bool:
+    """Whether it is that error, or a group that has it."""
+    return sought is not None and any(each is sought for each in and_within(error))

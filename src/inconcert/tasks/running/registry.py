@@ -1,0 +1,108 @@
+"""The tasks of a coordinator, by name."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from inconcert._rules.names import check_name
+from inconcert.tasks.records.history import Histories
+from inconcert.tasks.records.limits import TaskLimits
+from inconcert.tasks.records.retry import RetryPolicy
+from inconcert.tasks.schedules.schedule import Schedule
+from inconcert.tasks.sending.enqueue import EnqueueBatcher
+from inconcert.tasks.sending.options import Options
+from inconcert.tasks.sending.task import Task
+
+__all__ = ["Registry"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Registry:
+    """Knows the functions that jobs run.
+
+    Args:
+        enqueuing: Sends their jobs to the server.
+        histories: How their jobs have ended.
+
+    Attributes:
+        tasks: Each by its name.
+        schedules: When tasks run on a schedule.
+        look_up: Asked for the task of a job whose name none of these has; it may register one.
+    """
+
+    def __init__(self, enqueuing: EnqueueBatcher, histories: Histories) -> None:
+        self._enqueuing = enqueuing
+        self._histories = histories
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.schedules: list[Schedule] = []
+        self.look_up: Callable[[str], Task[Any, Any] | None] = _nothing
+
+    def register(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None,
+        defaults: Options,
+        limits: TaskLimits,
+        retrying: RetryPolicy,
+    ) -> Task[P, R]:
+        """Make a task of a function.
+
+        Raises:
+            ValueError: A task of this name is registered.
+            InvalidName: The name is empty or longer than 512 bytes.
+        """
+        task = Task(
+            self._enqueuing,
+            self._histories,
+            function,
+            name=name,
+            defaults=defaults,
+            limits=limits,
+            retrying=retrying,
+        )
+        if check_name("task", task.name) in self.tasks:
+            raise ValueError(f"a task {task.name!r} is registered already; give one of them another name=")
+        self.tasks[task.name] = task
+        return task
+
+    def schedule(self, schedule: Schedule) -> None:
+        """Run a task on a schedule.
+
+        Raises:
+            TypeError: It is not a task, or it or its key cannot be called without arguments.
+        """
+        task = schedule.task
+        if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] - the decorator below was forgotten
+            raise TypeError(f"{task!r} is not a task; put @concert.cron(...) on top of @concert.task(...)")
+        task.arguments.to_json((), {})  # as it will be called
+        task.limits.of(task.name, task.defaults.queue, (), {})
+        self.schedules.append(schedule)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all these, sorted."""
+        return sorted(self.tasks)
+
+    @property
+    def queues(self) -> set[str]:
+        """The default queues of all these."""
+        return {task.defaults.queue for task in self.tasks.values()}
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """The name of each, with its default queue."""
+        return [(name, task.defaults.queue) for name, task in self.tasks.items()]
+
+    @property
+    def limits(self) -> Mapping[str, tuple[str, int]]:
+        """Of each that limits how many of its jobs run at once: its queue, and how many."""
+        return {
+            name: (task.defaults.queue, task.limits.limit.jobs)
+            for name, task in self.tasks.items()
+            if task.limits.limit is not None
+        }
+
+
+def _nothing(_name: str) -> None: ...

@@ -1,0 +1,60 @@
+"""What a job does not say is its task's: the options and limits of jobs whose enqueuer did not know their task.
+
+Such are jobs by name, and those of a release in which the task had other options.  The worker that claims the job
+knows the task.  Most options it reads before it runs the job.  What scripts judge, the limits, the crashes and the
+history, they must find in what is stored: if the job lacks it, the worker stores the job anew, as its task would have
+enqueued it, and puts it back; its next claim is judged by that.
+
+Source: docs/explanation/limits.md
+"""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from inconcert._rules.defaults import DEFAULT_QUEUE
+from inconcert.tasks.records.envelope import Envelope, marks_of
+from inconcert.tasks.records.history import history_note
+from inconcert.tasks.sending.options import Options
+from inconcert.tasks.sending.task import Task
+
+__all__ = ["completed", "lacking", "queue_of"]
+
+_PLAIN = Options()
+
+
+def completed(envelope: Envelope, task: Task[Any, Any]) -> Envelope:
+    """The envelope with all that it does not say as its task has it, but for limits."""
+    missing = {
+        name: value
+        for name, value in task.own.items()
+        if getattr(envelope, name) == getattr(_PLAIN, name) and name not in envelope.given
+    }
+    return replace(envelope, **missing) if missing else envelope
+
+
+def queue_of(envelope: Envelope, queue: str, task: Task[Any, Any]) -> str:
+    """The queue in which a job that is stored anew belongs: its task's, if it lies in the default one unasked."""
+    return task.defaults.queue if queue == DEFAULT_QUEUE and "queue" not in envelope.given else queue
+
+
+def lacking(said: Envelope, queue: str, task: Task[Any, Any]) -> tuple[bytes, Envelope] | None:
+    """What scripts are to know of a job, and its envelope, if what is stored lacks them; None if it has all.
+
+    Args:
+        said: Its envelope, as it is stored.
+        queue: In which its limits count.
+        task: Its task.
+
+    Raises:
+        Exception: The arguments do not fit the function, or what its `key=` raises.
+    """
+    limits, complete = said.limits, completed(said, task)
+    if task.limits and not limits:
+        args, kwargs = task.arguments.from_json(said.args, said.kwargs)
+        limits = task.limits.of(task.name, queue, args, kwargs, expires=complete.expires)
+    if (limits, complete.max_crashes, complete.history) == (said.limits, said.max_crashes, said.history):
+        return None
+    note = history_note(task.name, complete.history)
+    marks = marks_of(complete.max_crashes, limits, history=note, debounced=complete.debounced)
+    return marks, replace(complete, limits=limits)

@@ -1,0 +1,335 @@
+"""A worker: a consumer that runs the registered function of each job, many at a time."""
+
+import asyncio
+import inspect
+import logging
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+
+import anyio
+import anyio.to_thread
+
+from inconcert._core.cancellation import cancel_all
+from inconcert._core.session import Session, SessionRef
+from inconcert._core.shield import run_shielded
+from inconcert._redis.wire.background import in_background, log_error
+from inconcert._rules import durations
+from inconcert._rules.defaults import DEFAULT_GRACE
+from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
+from inconcert._version import __version__
+from inconcert.errors import InvalidPayload, UnknownTask
+from inconcert.tasks.following.blocked_worker import workers
+from inconcert.tasks.running.claimed_job import ClaimedJob, state_of
+from inconcert.tasks.running.consumer import Consumer, signs_of
+from inconcert.tasks.running.health import WorkerSigns
+from inconcert.tasks.running.job_state import JobState
+from inconcert.tasks.running.registry import Registry
+from inconcert.tasks.running.stream_writer import run_unwritten, write_stream
+
+__all__ = ["Middleware", "Worker"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+_MOST_NAMES = 20  # of tasks in one line of the log
+
+Middleware = Callable[[ClaimedJob], AbstractAsyncContextManager[object]]
+
+
+class Worker:
+    """Runs jobs until it is stopped, or cancelled.
+
+    A job is claimed only when one of the `concurrency` places is free, so a worker never hoards.  When it is cancelled,
+    the running jobs are cancelled too, and requeued at the front at once.
+
+    Args:
+        ref: Refers to the open session.
+        consumer: Where jobs come from; opened and closed by the worker.
+        registry: The functions.
+        concurrency: How many jobs may run at once, 1 or more.
+        stop: When set, no more jobs are claimed, and running ones have `grace` to end.
+        grace: Seconds from `stop` until running jobs are cancelled.
+        burst: Whether to return when nothing is left to run.
+        max_jobs: How many attempts to run, and then to return; None for no end.
+        middlewares: Context managers around each attempt, the outermost first.
+    """
+
+    def __init__(
+        self,
+        ref: SessionRef,
+        consumer: Consumer,
+        registry: Registry,
+        *,
+        concurrency: int,
+        stop: asyncio.Event | None = None,
+        grace: Seconds = DEFAULT_GRACE,
+        burst: bool = False,
+        max_jobs: int | None = None,
+        middlewares: Sequence[Middleware] = (),
+    ) -> None:
+        whole("concurrency", concurrency)
+        self._left = math.inf if max_jobs is None else whole("max_jobs", max_jobs)  # to claim
+        self._ref = ref
+        self._consumer = consumer
+        self._registry = registry
+        self._stop = stop or asyncio.Event()
+        self._grace = durations.in_seconds("grace", grace)
+        self._burst = burst
+        self._middlewares = middlewares
+        self._free = self._places = concurrency
+        self._attempts = 0
+        self._portion = (concurrency + 1) // 2  # so that the server claims one half while the other starts to run
+        self._freed = asyncio.Event()
+        self._running: dict[asyncio.Task[None], tuple[JobState, float]] = {}  # and since when; the oldest first
+        self._claims_since = time.monotonic()
+        self._wait = anyio.CancelScope()
+        self._threads = anyio.CapacityLimiter(concurrency)  # anyio's own has room for 40, shared with the whole service
+
+    async def run(self) -> None:
+        """Claim and run.
+
+        Raises:
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+        """
+        session, started_at = self._ref.session, time.monotonic()
+        workers.add(self)
+        self._say_what_it_serves(session)
+        session.observers.worker_started(self._places)
+        try:
+            async with self._consumer:
+                draining = in_background("ending the worker", partial(self._drain, session.id))
+                try:
+                    await self._claim_and_start()
+                    while self._running:
+                        await asyncio.wait(self._running)
+                finally:
+                    draining.cancel()
+                    await run_shielded(self._stop_running())
+        finally:
+            session.observers.worker_ended(self._places)
+            seconds = time.monotonic() - started_at
+            _log.info("worker %s has ended after %.1f s; attempts: %d", session.id, seconds, self._attempts)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Those that it serves."""
+        return self._consumer.queues
+
+    def bodies(self) -> frozenset[str]:
+        """The ids of the jobs that run, if all its places are taken; otherwise empty."""
+        return frozenset() if self._free else frozenset(state.id for state, _ in self._running.values())
+
+    def signs(self) -> WorkerSigns:
+        """What it did last; may be asked from any thread."""
+        running = list(self._running.values())  # one step, which no other thread interrupts
+        return WorkerSigns(
+            consumer=signs_of(self._consumer),
+            claims_since=self._claims_since,
+            is_draining=self._stop.is_set() or not self._left,
+            running=self._places - self._free,
+            capacity=self._places,
+            jobs=[(str(state), since, state.envelope.time_limit) for state, since in running if not state.is_over],
+        )
+
+    async def _drain(self, name: str) -> None:
+        """Wait for `stop`, then stop claiming, and cancel what still runs after the grace period."""
+        await self._stop.wait()
+        self._consumer.stop()
+        running = self._places - self._free
+        _log.info("worker %s stops; jobs that still run: %d, with %g s to end", name, running, self._grace)
+        self._claim_no_more()
+        await anyio.sleep(self._grace)
+        await self._stop_running()
+
+    async def _stop_running(self) -> None:
+        for state, since in self._running.values():
+            state.stop_at(since)
+        await cancel_all(self._running)
+
+    async def _claim_and_start(self) -> None:
+        while not self._stop.is_set() and self._left:
+            while not self._free:
+                self._freed.clear()
+                await self._freed.wait()
+                self._claims_since = time.monotonic()
+            may_be_over = self._burst and not self._running
+            count = int(min(self._free, self._portion, self._left))
+            jobs = await self._claim(count, wait=not may_be_over)
+            if may_be_over and not jobs:
+                break
+            self._free -= len(jobs)
+            self._attempts += len(jobs)
+            self._left -= len(jobs)
+            started_at = time.monotonic()
+            for job in jobs:
+                state = state_of(job)
+                task = asyncio.create_task(self._run(job, state), name=str(state))  # the name is for logs
+                self._running[task] = state, started_at
+                task.add_done_callback(self._ended)
+        self._consumer.stop()
+
+    async def _claim(self, count: int, *, wait: bool) -> list[ClaimedJob]:
+        with anyio.CancelScope() as self._wait:  # the next claim returns what a cancelled one claimed
+            return await (self._consumer.claim(count) if wait else self._consumer.try_claim(count))
+        return []
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        state, _ = self._running.pop(task)
+        if task.cancelled():
+            state.end_anyhow(None)
+        elif (error := task.exception()) is not None:
+            name = task.get_name()
+            log_error(lambda shown: _log.error("%s was not run to its end", name, exc_info=shown), error)
+            state.end_anyhow(error)
+        self._claim_no_more()
+
+    def _claim_no_more(self) -> None:
+        """Cancel the claim that is under way, once nothing runs: what it claims is requeued at the end."""
+        if (self._burst or self._stop.is_set()) and not self._running:
+            self._wait.cancel()
+
+    def _say_what_it_serves(self, session: Session) -> None:
+        served, known = set(self._consumer.queues), self._registry.queues
+        _log.info(
+            "worker %s starts; pid: %d; inconcert: %s; server: %s; namespace: %s; "
+            "queues: %s; tasks: %s; jobs at once: %d",
+            session.id,
+            os.getpid(),
+            __version__,
+            session.server,
+            self._ref.keys.namespace,
+            ", ".join(self._consumer.queues),
+            _some(self._registry.names),
+            self._places,
+        )
+        if served - known and known - served:
+            _log.warning(
+                "no task has queue %s, and this worker does not serve queue %s; is a name misspelt?",
+                ", ".join(sorted(served - known)),
+                ", ".join(sorted(known - served)),
+            )
+
+    async def _run(self, job: ClaimedJob, state: JobState) -> None:
+        started_at, is_logged = time.monotonic(), _log.isEnabledFor(logging.INFO)
+        try:
+            if is_logged:
+                _log.info("%s starts", job, extra=state.fields())
+            if state.is_over:  # lost before it began
+                self._free_a_place()
+                return
+            async with job:
+                try:
+                    await self._run_body(job, state)
+                except (KeyboardInterrupt, SystemExit):  # the program ends, and claims no more
+                    raise
+                except BaseException:
+                    self._free_a_place()
+                    raise
+                self._free_a_place()  # so that the next claim is sent along with the acknowledgement
+        except BaseException:
+            if not state.is_over:  # its body has not begun
+                self._free_a_place()
+            raise
+        finally:
+            if is_logged:
+                seconds = time.monotonic() - started_at
+                _log.info("%s: %s, it took %.3f s", job, state.outcome, seconds, extra=state.fields())
+
+    def _run_body(self, job: ClaimedJob, state: JobState) -> Awaitable[None]:
+        if state.is_cancelled:  # before it began
+            return anyio.sleep_forever()  # it is stopped there
+        try:
+            call = self._call(state)
+        except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt of this process
+            return state.leave_to_others(error)
+        return self._attempt(job, state, call)
+
+    def _free_a_place(self) -> None:
+        self._free += 1
+        if self._free == 1:  # otherwise nothing waits for it
+            self._freed.set()
+
+    def _call(self, state: JobState) -> Callable[[], Awaitable[object]]:
+        task = state.known
+        if task is None:
+            raise UnknownTask(state.envelope.name)
+        args, kwargs = task.arguments.from_json(state.envelope.args, state.envelope.kwargs)
+        call = partial(task.function, *args, **kwargs)
+        if task.streams:
+            call = partial(run_unwritten if state.is_undoing else write_stream, state, call)
+        elif not task.is_async:
+            call = partial(self._call_in_thread, state, call)
+        return call if state.envelope.time_limit is None else partial(_in_time, state, call, state.envelope.time_limit)
+
+    async def _attempt(self, job: ClaimedJob, state: JobState, call: Callable[[], Awaitable[object]]) -> None:
+        """Call the function in its middlewares. An error that would end the worker, or look like it, is a failure."""
+        try:
+            if not self._middlewares:  # an empty stack takes 1.5 µs
+                state.result = await call()
+                return
+            async with AsyncExitStack() as stack:
+                for middleware in self._middlewares:
+                    await stack.enter_async_context(middleware(job))
+                state.result = await call()
+        except SystemExit as error:
+            raise RuntimeError(f"it called sys.exit({error.code!r}), which a job cannot") from error
+        except GeneratorExit as error:
+            raise RuntimeError("it raised GeneratorExit, although nothing had closed it") from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("it raised CancelledError, although nothing had cancelled it") from error
+
+    async def _call_in_thread(self, state: JobState, call: Callable[[], object]) -> object:
+        ended: list[tuple[object, BaseException | None]] = []
+
+        async def run() -> None:
+            ended.append(await anyio.to_thread.run_sync(_outcome, call, limiter=self._threads))
+
+        try:
+            await run_shielded(run())  # a thread cannot be stopped: while it runs, so does the job
+        except asyncio.CancelledError:
+            if state.is_cancelled or state.is_over:
+                raise
+            # The worker ends, and has waited for it: its result counts.
+        [(result, error)] = ended
+        if error is not None:
+            raise error
+        # A plain wrapper around a coroutine function returns an awaitable.
+        return await result if inspect.isawaitable(result) else result
+
+
+async def _in_time(state: JobState, call: Callable[[], Awaitable[object]], time_limit: float) -> object:
+    started_at, result = time.monotonic(), None
+    state.stop_at(started_at + time_limit)
+    with anyio.move_on_after(time_limit) as limit:
+        result = await call()
+    if limit.cancelled_caught:
+        raise TimeoutError(f"task {state.envelope.name!r} ran longer than {time_limit:g} s")
+    if limit.cancel_called:
+        seconds = time.monotonic() - started_at
+        _log.warning(
+            "%s could not be stopped at its limit, and was done after %.3f s",
+            state,
+            seconds,
+            extra=state.fields(),
+        )
+    return result
+
+
+def _some(names: list[str]) -> str:
+    """The first of these names, and how many more there are."""
+    shown, more = names[:_MOST_NAMES], len(names) - _MOST_NAMES
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "") or "none"
+
+
+def _outcome(call: Callable[[], object]) -> tuple[object, BaseException | None]:
+    try:
+        return call(), None
+    except BaseException as error:  # noqa: BLE001 - it is raised where the job runs; a future could not carry all of them
+        return None, error

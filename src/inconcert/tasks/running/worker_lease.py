@@ -1,0 +1,333 @@
+"""The worker lease of jobs: which are run, which are cancelled, and what they ask for while they run."""
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from inconcert._claims.claimed import Row
+from inconcert._claims.ends import Ack, Ended, WorkerOwner, ack
+from inconcert._claims.keys import ACK, split_body
+from inconcert._claims.policy import Policy
+from inconcert._claims.suspects import Suspects
+from inconcert._claims.worker_lease import Ending, WorkerLease
+from inconcert._core.session import Session
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.wire.call import Call
+from inconcert._rules.durations import milliseconds
+from inconcert.errors import InconcertError, InvalidPayload, JobExpired
+from inconcert.tasks.durable.kept_step import STEP
+from inconcert.tasks.durable.step_records import read_steps
+from inconcert.tasks.following.feed import ITEM, signed_id
+from inconcert.tasks.following.messages import MESSAGE, packed_name
+from inconcert.tasks.records.envelope import JOB, Envelope, open_envelope, seal
+from inconcert.tasks.records.store import (
+    APPEND_ITEMS,
+    CANCELLING,
+    CLAIM_WITH_PLUGS,
+    COMMIT_STEP,
+    FREE_NAMES,
+    NOTE_UNDO,
+    OUTCOMES,
+    PROGRESS,
+    RECEIVE,
+    SAVE_CURSOR,
+    STORE_ANEW,
+    JobKeys,
+    JobKeyspace,
+)
+from inconcert.tasks.running.effects import Effects
+from inconcert.tasks.running.ends import PlainAck, ack_with_plugs
+from inconcert.tasks.running.job_state import UNDONE_NOW, JobState
+from inconcert.tasks.running.registry import Registry
+from inconcert.tasks.running.task_terms import completed, lacking, queue_of
+from inconcert.tasks.running.unknown_tasks import UnknownTasks
+from inconcert.tasks.sending.draft import Draft, NewJob
+from inconcert.tasks.sending.follow_ups import AckAndEnqueue, draw_follow_ups
+from inconcert.tasks.sending.task import Task
+
+__all__ = ["JobWorkerLease"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+
+class JobWorkerLease(WorkerLease[JobState]):
+    """A worker that runs jobs of one partition.
+
+    Args:
+        session: The open session.
+        jobs: The keys of all jobs.
+        number: Which partition.
+        queues: Names of the queues to claim from.
+        registry: The tasks of this process.
+        unknown_tasks: What becomes of jobs that this process cannot run; None if its user decides.
+        policy: As for `WorkerLease`, and so are the others.
+    """
+
+    _claim_with_plugs = staticmethod(CLAIM_WITH_PLUGS)
+    _keys: JobKeys
+    _said = 0  # progress reports so far
+    _heard: frozenset[str] = frozenset()  # of jobs that were cancelled before the reply of their claim was read
+
+    def __init__(
+        self,
+        session: Session,
+        jobs: JobKeyspace,
+        number: int,
+        queues: Sequence[str],
+        registry: Registry,
+        *,
+        unknown_tasks: UnknownTasks | None,
+        policy: Policy,
+        owner: WorkerOwner,
+        suspects: Suspects,
+        lease: float,
+        about: bytes,
+    ) -> None:
+        keys = jobs.partitions[number]
+        places = [keys.queue(name) for name in queues]
+        super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease, about=about)
+        self._jobs = jobs
+        self._tasks, self._look_up = registry.tasks, registry.look_up
+        self._unknown_tasks = unknown_tasks
+        self._effects = Effects(session)
+        self.observers = session.observers
+
+    async def claim(self, count: int) -> tuple[list[JobState], float | None]:
+        """As for `WorkerLease`."""
+        self._heard = frozenset()
+        return await super().claim(count)
+
+    async def progressed(self, job: JobState, how_far: bytes) -> bool:
+        """Report its progress; returns whether it was still held."""
+        self._said += 1
+        command = PROGRESS(
+            self._keys, claimed=self._claimed, id=job.id, place=job.place, how_far=how_far, number=self._said
+        )
+        return bool(await self._session.run(command))
+
+    async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
+        """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
+        asked: dict[JobKeys, list[str]] = {}
+        for id_ in ids:
+            asked.setdefault(self._jobs.of_id(id_), []).append(id_)
+        found: dict[str, bytes] = {}
+        for keys, theirs in asked.items():
+            count = 0
+            while count < len(theirs):  # in portions of 1 MiB
+                portion = await self._session.run(OUTCOMES(keys, ids=theirs[count:]))
+                found.update(zip(theirs[count:], portion, strict=False))
+                count += len(portion)
+        return [found[id_] for id_ in ids]
+
+    async def read_steps(self, job_id: str) -> tuple[int, list[tuple[int, bytes]]]:
+        """The server's time, in ms; and the steps of a job that were kept, with their numbers, in order."""
+        kept = await read_steps(self._session, self._keys, job_id)
+        return kept.now_ms, kept.texts
+
+    async def commit_step(self, job: JobState, number: int, text: bytes) -> bool:
+        """Keep a step of a job under this number; returns whether it was still held."""
+        step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
+        command = COMMIT_STEP(self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, step=step)
+        return bool(await self._effects.keep(f"step {number} of {job}", command))
+
+    async def note_undo(self, job: JobState) -> bytes:
+        """Note that a job has something to undo; returns how it ends once that is undone, empty if it is not held."""
+        command = NOTE_UNDO(self._keys, claimed=self._claimed, id=job.id, place=job.place)
+        noted: bytes = await self._effects.keep(f"durable.undo() of {job}", command)
+        return noted or b""
+
+    async def save_cursor(self, job: JobState, number: int, count: int, text: bytes) -> bool:
+        """Keep how far a loop of a job is; returns whether it was still held."""
+        return bool(await self._effects.keep(*self._cursor(job, number, count, text)))
+
+    def save_cursor_nowait(self, job: JobState, number: int, count: int, text: bytes) -> None:
+        """The same, sent at once and not waited for."""
+        self._effects.keep_nowait(*self._cursor(job, number, count, text))
+
+    async def receive(self, job: JobState, name: str, *, is_over: bool) -> tuple[int, bytes]:
+        """What `RECEIVE` answers of a message to a job, its signature checked."""
+        packed = packed_name(name)
+        command = RECEIVE(
+            self._keys, claimed=self._claimed, id=job.id, place=job.place, name=packed, is_over=int(is_over)
+        )
+        answer, text = await self._session.run(command)
+        return answer, text and self._session.key_ring.verify(MESSAGE, f"{packed} {job.id}", text)
+
+    async def append_items(self, job: JobState, first: int, texts: Sequence[bytes], ttl: float) -> bool:
+        """Add items to the stream of a job, the first with this number; returns whether it was still held."""
+        session, keys, sign = self._session, self._keys, self._session.key_ring.sign
+        command = APPEND_ITEMS(
+            claimed=self._claimed,
+            stream=keys.stream(job.id),
+            items=keys.items(job.id),
+            id=job.id,
+            worker=self.holder,
+            place=job.place,
+            attempt=job.attempt,
+            first=first,
+            ttl_ms=milliseconds(ttl),
+            channel=keys.stream_channel(job.id),
+            added=[sign(ITEM, signed_id(job.attempt, first + n, job.id), text) for n, text in enumerate(texts)],
+        )
+        return bool(await session.run(command))
+
+    def on_message(self, rest: str) -> None:
+        """The job with this id was cancelled."""
+        jobs = [job for job in self._held.values() if job.id == rest]
+        for job in jobs:
+            job.cancel_nowait()
+        if not jobs:
+            self._heard |= {rest}
+
+    def recheck(self) -> None:
+        """Ask which jobs were cancelled: a message may have been missed."""
+        if self._held:
+            self._session.channel.submit(
+                _CancellingCall(self, CANCELLING(self._keys, ids=[job.id for job in self.held]))
+            )
+
+    def _end_with_plugs(self, ends: list[Ended]) -> None:
+        """End these, which have more than was known here."""
+        self._send(ends, self._ack_with_plugs)
+
+    def draw_follow_ups(self, job: JobState, drafts: Sequence[Draft[Any]]) -> list[NewJob]:
+        """These drafts as jobs that are to follow this one; see `ClaimedJob.enqueue_on_success`."""
+        return draw_follow_ups(job.id, drafts, self._session, self._keys, job.follow_ups)
+
+    async def delay_for_others(self, job: JobState, error: Exception) -> float | None:
+        """After how many seconds another worker may claim a job that this one cannot run; None to dead-letter it."""
+        if self._unknown_tasks is None:
+            return None
+        return await self._unknown_tasks.delay(self._session, self._keys, job, error)
+
+    def lose(self) -> None:
+        """Stop everything: other workers may get it now."""
+        super().lose()
+        self._effects.lose()
+
+    # Private.
+
+    def _cursor(self, job: JobState, number: int, count: int, text: bytes) -> tuple[str, Command]:
+        """What keeps how far a loop is, and its name in the log."""
+        step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
+        command = SAVE_CURSOR(
+            self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, count=count, step=step
+        )
+        return f"a position of {job}", command
+
+    def _end_again(self) -> None:
+        self._effects.send_again()  # in front of the ends of its jobs
+        super()._end_again()
+
+    def _ack(self, batch: list[Ended]) -> Ack:
+        job = batch[0].claimed
+        if isinstance(job, JobState) and job.ends_alone:
+            return AckAndEnqueue(self, self._session, self._keys, batch[0], job.follow_ups)
+        for ended in batch:
+            if not ended.claimed.is_plain:
+                return self._ack_with_plugs(batch)
+        inboxes = self._session.inboxes(self._keys.bodies)
+        return PlainAck(self, ack(ACK, self, self._keys, inboxes, batch), batch, self._end_with_plugs)
+
+    def _ack_with_plugs(self, batch: list[Ended]) -> Ack:
+        return Ack(self, ack_with_plugs(self, self._keys, self._session.inboxes(self._keys.bodies), batch), batch)
+
+    async def _open(self, rows: list[Row], now_ms: int) -> list[JobState]:
+        jobs = await super()._open(rows, now_ms)
+        started = [
+            part
+            for job in jobs
+            if job.envelope.unique_until_started and (self._unknown_tasks is None or _fits(job))
+            for part in (job.unique, job.id)
+        ]
+        if started:
+            await self._session.run(FREE_NAMES(self._keys, request=self._session.new_address(), jobs=started))
+        return jobs
+
+    def _read(self, row: Row, now_ms: int) -> tuple[JobState, Ending | None]:
+        id_ = row.id.decode()
+        enqueued_ms, text = split_body(row.body)
+        obstacle: Exception | None = None
+        said: Envelope | None = None  # if more than that may count
+        try:
+            envelope = open_envelope(self._session.key_ring.verify(JOB, id_, text))
+        except Exception as unreadable:  # noqa: BLE001 - any: it would keep this worker from all others
+            envelope, obstacle = Envelope("?"), unreadable
+        task = self._tasks.get(envelope.name) or self._look_up(envelope.name)
+        if task is not None and not task.is_plain:
+            said, envelope = envelope, completed(envelope, task)
+        age = (now_ms - enqueued_ms) / 1000
+        if envelope.expires is not None and UNDONE_NOW not in row.flags and age > envelope.expires:
+            obstacle = JobExpired(id_, envelope.expires)
+        job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
+        job.known = task
+        if envelope.expires is not None:
+            job.expires_at = time.monotonic() + envelope.expires - age
+        if obstacle is not None:
+            return job, partial(job.bury, obstacle)
+        if (row.is_cancelled or id_ in self._heard) and not job.is_undoing:
+            return job, job.end_cancelled
+        if said is not None and task is not None and not job.is_undoing:
+            return job, self._lacks_terms(job, said, task)
+        return job, None
+
+    def _lacks_terms(self, job: JobState, said: Envelope, task: Task[Any, Any]) -> Ending | None:
+        """What ends this claim of a job, if scripts do not know of its limits, or other terms, yet."""
+        queue = queue_of(said, job.queue, task)
+        try:
+            lacks = lacking(said, queue, task) if _fits(job) else None
+            if lacks is None:
+                return None
+            marks, envelope = lacks
+            text = marks + self._session.key_ring.sign(JOB, job.id, seal(envelope))
+        except Exception as error:  # noqa: BLE001 - of the user's key, as it is raised where its task enqueues
+            return partial(job.bury, error)
+        return partial(self._store_anew, job, queue, text)
+
+    async def _store_anew(self, job: JobState, queue: str, text: bytes) -> None:
+        command = STORE_ANEW(
+            self._keys,
+            self._keys.queue(queue),
+            claimed=self._claimed,
+            id=job.id,
+            place=job.place,
+            envelope=text,
+            name=queue,
+            inboxes=self._session.inboxes(self._keys.bodies),
+            worker=self.holder,
+        )
+        try:
+            await self._session.run(command)
+        except InconcertError as unconfirmed:  # if it has run, there is no claim to give back
+            _log.warning("%s cannot be stored with its limits yet: %s", job, unconfirmed, extra=job.fields())
+            self.not_done_nowait(job, "back")
+        else:
+            self._let_go(job)
+
+
+def _fits(job: JobState) -> bool:
+    """Whether this process knows the task of a job, and its arguments fit."""
+    try:
+        if job.known is not None:
+            job.known.arguments.from_json(job.envelope.args, job.envelope.kwargs)
+    except (TypeError, InvalidPayload):
+        return False
+    return job.known is not None
+
+
+class _CancellingCall(Call):
+    """The call that asks which jobs were cancelled."""
+
+    __slots__ = ("_worker",)
+
+    def __init__(self, worker: JobWorkerLease, command: Command) -> None:
+        super().__init__(command)
+        self._worker = worker
+
+    def answered(self, reply: Reply) -> None:
+        for id_ in reply:
+            self._worker.on_message(id_.decode())
+        super().answered(reply)

@@ -1,0 +1,231 @@
+"""What is stored of a schedule, data only, and the jobs that it makes."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, Self
+from urllib.parse import quote
+
+import msgspec
+
+from inconcert._rules.names import check_name
+from inconcert._rules.payloads import JSON, encode
+from inconcert._rules.signing import KeyRing
+from inconcert.errors import InvalidName, UnreadablePayload
+from inconcert.tasks.records.envelope import Envelope, open_envelope, seal
+from inconcert.tasks.records.store import id_prefix_in_code
+from inconcert.tasks.schedules.schedule import Missed, Schedule, due_instants
+from inconcert.tasks.schedules.timetable import END_MS, Cron, Every, Once, Timetable, instant_text, timetable
+from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.options import Options
+
+__all__ = ["Progress", "StoredSchedule", "check_schedule_id", "id_prefix", "is_in_code"]
+
+_SCHEDULE = "schedule"  # the kind as which a definition is signed
+_VERSION = 1
+
+
+_Instant = Annotated[int, msgspec.Meta(lt=END_MS)]
+
+
+class _Definition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is stored, as JSON: the job, and one of the three rules."""
+
+    queue: str
+    job: msgspec.Raw  # an envelope, as of any job
+    cron: str | None = None
+    zone: str = "UTC"
+    every_ms: int | None = None
+    at_ms: _Instant | None = None
+    missed: Missed = "once"
+    version: int = _VERSION
+
+
+_PROGRESS = re.compile(rb"(\d{1,15}) (\d{1,15}) \S+")
+
+_decode = msgspec.json.Decoder(_Definition).decode
+
+
+class Progress(NamedTuple):
+    """How far a schedule is.
+
+    Attributes:
+        since_ms: The last instant that is done with, or when it was put or resumed; in server ms.
+        last_ms: The last instant for which a job was enqueued; 0 for none.
+    """
+
+    since_ms: int
+    last_ms: int
+
+    @classmethod
+    def read(cls, text: bytes) -> Self:
+        """Parse 'SINCE LAST RULE'.
+
+        Raises:
+            UnreadablePayload: It did not come from a script of ours.
+        """
+        found = _PROGRESS.fullmatch(text)
+        if found is None:
+            raise UnreadablePayload(f"how far a schedule is cannot be read: {text[:40]!r}")
+        return cls(int(found[1]), int(found[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchedule:
+    """What runs, and when.
+
+    Attributes:
+        id: Which schedule.
+        timetable: When.
+        missed: What happens to instants at which no worker was running.
+        queue: Where its jobs go.
+        job: What each of them is.
+    """
+
+    id: str
+    timetable: Timetable
+    missed: Missed
+    queue: str
+    job: Envelope
+
+    @classmethod
+    def read(cls, key_ring: KeyRing, id_: str, text: bytes) -> Self:
+        """Read the stored form.
+
+        Raises:
+            UnreadablePayload: It was not signed with one of the keys, is not a schedule, or is of a later release; or
+                its rule cannot be read here, because its time zone, or the extra `cron`, is missing.
+        """
+        try:
+            found = _decode(key_ring.verify(_SCHEDULE, id_, text))
+            if found.version > _VERSION:
+                raise UnreadablePayload(f"it has version {found.version}, and this release reads up to {_VERSION}")
+            return cls(id_, _timetable(found), found.missed, found.queue, open_envelope(bytes(found.job)))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, ImportError) as error:
+            raise UnreadablePayload(f"schedule {id_!r} cannot be read: {error}") from error
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Self:
+        """A schedule in code, as it is stored, with the limits that its task has now."""
+        job = open_envelope(schedule.draft_now().text)
+        return cls(str(schedule), schedule.timetable, schedule.missed, schedule.task.defaults.queue, job)
+
+    @property
+    def rule(self) -> str:
+        """When, without spaces, as it is compared with the rule before a change."""
+        return quote(str(self.timetable))
+
+    @property
+    def begins_ms(self) -> int | None:
+        """Since when a new rule counts, in server ms; None for now."""
+        return 0 if isinstance(self.timetable, Once) else None
+
+    def __str__(self) -> str:
+        return self.id if is_in_code(self.id) else f"{self.id!r}, {self.timetable} of task {self.job.name!r}"
+
+    @property
+    def job_prefix(self) -> str:
+        """What the ids of its jobs begin with; the instant follows."""
+        return id_prefix_in_code(self.job.name) if is_in_code(self.id) else id_prefix(self.id)
+
+    @property
+    def only_job(self) -> str:
+        """The id of the job of its one instant; if it has more, what their ids begin with."""
+        only = self.timetable
+        return self.job_prefix + (instant_text(only.at_ms) if isinstance(only, Once) else "")
+
+    def stored(self, key_ring: KeyRing) -> bytes:
+        """The stored form, signed.
+
+        Raises:
+            InvalidPayload: It is larger than 1 MiB.
+        """
+        rule = self.timetable
+        found = _Definition(
+            self.queue,
+            msgspec.Raw(seal(self.job)),
+            cron=rule.expression if isinstance(rule, Cron) else None,
+            zone=str(rule.zone) if isinstance(rule, Cron) else "UTC",
+            every_ms=rule.period_ms if isinstance(rule, Every) else None,
+            at_ms=rule.at_ms if isinstance(rule, Once) else None,
+            missed=self.missed,
+        )
+        return key_ring.sign(_SCHEDULE, self.id, encode(f"schedule {self.id!r}", None, inside=found))
+
+    def due(self, progress: Progress, now_ms: int, most: int) -> "Due":
+        """What is due: the instants after the last one that is done with, and up to now; at most so many."""
+        since_ms = progress.since_ms
+        following = next(self.timetable.after(now_ms), None)
+        if following is not None and following < since_ms:  # the clock was set back, and none until then may be missed
+            return Due([], now_ms, following)
+        latest = due_instants(self.timetable, "once", since_ms, now_ms)
+        due = due_instants(self.timetable, self.missed, since_ms, now_ms)
+        if len(due) > most:
+            return Due(due[:most], due[most - 1], due[most])
+        return Due(due, latest[-1] if latest else since_ms, following)
+
+    def draft(self, instant_ms: int) -> tuple[str, Draft[JSON]]:
+        """The job of an instant, and its id: the same in every process."""
+        job_id = f"{self.job_prefix}{instant_text(instant_ms)}"
+        return job_id, self.draft_now(scheduled_at=instant_ms / 1000)
+
+    def draft_now(self, *, scheduled_at: float | None = None) -> Draft[JSON]:
+        """Its job, for no instant or for this one, in seconds since 1970."""
+        job = self.job
+        options = Options(
+            queue=self.queue,
+            max_attempts=job.max_attempts,
+            max_crashes=job.max_crashes,
+            result_ttl=job.result_ttl,
+            expires=job.expires,
+            time_limit=job.time_limit,
+            headers=job.headers,
+            history=job.history,
+        )
+        name = check_name("task", job.name)
+        return Draft(name, job.args, job.kwargs, options, scheduled_at=scheduled_at, limits=job.limits)
+
+
+class Due(NamedTuple):
+    """What is to be done for a schedule.
+
+    Attributes:
+        instants: Those for which a job is enqueued, in server ms, in order.
+        until_ms: The last instant that is done with then.
+        next_ms: The next one; None if there will be none.
+    """
+
+    instants: list[int]
+    until_ms: int
+    next_ms: int | None
+
+
+def is_in_code(id_: str) -> bool:
+    """Whether a schedule with this id is one in code: only their ids have spaces."""
+    return " " in id_
+
+
+def id_prefix(id_: str) -> str:
+    """What the ids of the jobs of this schedule begin with. The jobs of the code have no `:` in theirs."""
+    return f"schedule:{quote(id_)}@"
+
+
+def check_schedule_id(id_: str) -> str:
+    """Return `id_` if a schedule can be stored under it.
+
+    Raises:
+        InvalidName: It is empty, longer than 512 bytes, or has spaces.
+    """
+    check_name("schedule", id_)
+    if any(character.isspace() for character in id_):
+        raise InvalidName(f"the id {id_!r} of a schedule has spaces; use '-' instead")
+    return id_
+
+
+def _timetable(found: _Definition) -> Timetable:
+    if found.cron is not None:
+        return timetable(found.cron, zone=found.zone)
+    if found.every_ms is not None:
+        return timetable(every=found.every_ms / 1000)
+    if found.at_ms is None:
+        raise ValueError("it has no rule")
+    return Once(found.at_ms)

@@ -1,0 +1,73 @@
+"""A job that runs after a silence: each call with its unique name replaces the one before, as long as that waits.
+
+Without signing keys one command does it.  With them the envelope is signed for the id of its job, so a second one
+brings it for the job that waits.
+
+Source: docs/explanation/tasks.md
+"""
+
+import itertools
+
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.protocol.scripts import Command
+from inconcert._rules.durations import milliseconds
+from inconcert._rules.signing import KeyRing
+from inconcert.tasks.records.store import DEBOUNCE
+from inconcert.tasks.sending.draft import NewJob, stored_as
+
+__all__ = ["DebouncedJob"]
+
+_ADDED, _COME_AGAIN, _BEGIN_AGAIN = 1, 4, 5  # what the script answers
+
+
+class DebouncedJob:
+    """A job on its way in, which may replace one that waits.
+
+    Args:
+        job: The job, if it is a new one.
+        key_ring: What it is signed with.
+
+    Attributes:
+        job: As given.
+    """
+
+    __slots__ = ("_key_ring", "_numbers", "_place", "_waits", "job")
+
+    def __init__(self, job: NewJob, key_ring: KeyRing) -> None:
+        self.job = job
+        self._key_ring = key_ring
+        self._numbers = itertools.count(1)
+        self._place = job.draft.options.queue
+        self._waits = ""  # the id of the job that is to be replaced; empty for a new one
+
+    def enqueue(self) -> Command:
+        """The command that adds it, or replaces the one that waits."""
+        job, options = self.job, self.job.draft.options
+        id_ = self._waits or job.id
+        text = stored_as(job.draft, id_, self._key_ring, job.trace) if self._waits else job.text
+        place = job.keys.queue(self._place)
+        return DEBOUNCE(
+            job.keys,
+            place,
+            result=job.keys.result(id_),
+            request=f"{job.id}/{next(self._numbers)}",  # the same if all begins anew, as that of a job without debounce
+            id=id_,
+            is_new=int(not self._waits),
+            envelope=text,
+            is_signed=int(self._key_ring.signs),
+            silence_ms=milliseconds(options.debounce or 0.0),
+            longest_ms="" if options.max_wait is None else milliseconds(options.max_wait),
+            unique_name=options.unique or "",
+            name=place.name,
+        )
+
+    def added(self, reply: Reply) -> str | None:
+        """By the reply, the id of the live job that has its name, '' if it was added; None to send another command."""
+        answer, id_, place = reply
+        if answer == _COME_AGAIN:
+            self._waits, self._place = id_.decode(), place.decode()
+            return None
+        if answer == _BEGIN_AGAIN:
+            self._waits, self._place = "", self.job.draft.options.queue
+            return None
+        return "" if answer == _ADDED else str(id_, "ascii")

@@ -1,0 +1,270 @@
+"""Enqueueing jobs.
+
+All that are enqueued in one turn of the event loop go together, by one script for each queue in each partition, and one
+for each job that runs after others, or after a silence.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, islice
+from operator import attrgetter, itemgetter
+from typing import Any, TypeVar
+
+from inconcert._core.session import Session, SessionRef
+from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.wire.call import AwaitedCall, Call, Callers
+from inconcert.errors import InconcertError
+from inconcert.tasks.following.job import Job, JobLink
+from inconcert.tasks.following.watch import Watches
+from inconcert.tasks.records.dependents import pass_on
+from inconcert.tasks.records.store import JobKeys, JobKeyspace
+from inconcert.tasks.sending.debounced import DebouncedJob
+from inconcert.tasks.sending.draft import Draft, NewJob, enqueue, enqueue_plain
+from inconcert.tasks.sending.options import Options
+from inconcert.tasks.sending.traced import Traced
+
+__all__ = ["EnqueueBatcher", "EnqueueMiddleware"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+R = TypeVar("R")
+T = TypeVar("T", Draft[Any], NewJob)
+
+EnqueueMiddleware = Callable[[str, str], Mapping[str, str]]
+"""Given the name of a task and of a queue, returns headers for a job that is about to be enqueued."""
+
+_MOST = 500  # jobs in one script
+_MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
+_MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way; the rest waits for them
+_MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
+
+_TEXT, _PARENTS, _IS_PLAIN = attrgetter("text"), attrgetter("options.after"), attrgetter("draft._is_plain")
+_PLACE = attrgetter("keys", "draft.options")  # jobs of which it is equal may go in one script
+
+
+class EnqueueBatcher:
+    """Sends new jobs to the server, in batches.
+
+    Args:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+        watches: The waits for jobs in this process.
+
+    Attributes:
+        middlewares: What adds headers to the jobs of this process.
+    """
+
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches) -> None:
+        self._ref = ref
+        self._jobs = jobs
+        self._link = JobLink(ref, jobs, watches)
+        self.middlewares: list[EnqueueMiddleware] = []
+        self._waiting: dict[tuple[Session, JobKeys, str], list[_Part]] = {}
+
+    def with_headers(self, task: str, options: Options) -> Options:
+        """The options of a job of this task, with the headers that the middlewares add; its own come first."""
+        if not self.middlewares:
+            return options
+        headers: dict[str, str] = {}
+        for middleware in self.middlewares:
+            added = middleware(task, options.queue)
+            if not isinstance(added, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+                raise TypeError(f"an enqueue middleware returned {added!r}; return a dictionary of strings, or {{}}")
+            headers.update(added)
+        return options.changed(headers=headers | dict(options.headers))
+
+    async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
+        """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
+        session = self._ref.session
+        if not drafts:
+            return []
+        if not session.observers:
+            return await self._add(session, drafts, "")
+        with Traced(session.observers, drafts) as traced:
+            traced.jobs = jobs = await self._add(session, drafts, traced.trace)
+        return jobs
+
+    async def _add(self, session: Session, drafts: Sequence[Draft[R]], trace: str) -> list[Job[R]]:
+        jobs: list[Job[R]] = []
+        for portion in _portions(drafts, _MOST_AT_ONCE, _MOST_BYTES_AT_ONCE):
+            if session.channel.is_full:
+                for keys in self._jobs.partitions:
+                    await session.channel.has_room(keys.bodies)
+            jobs += await self._add_at_once(session, portion, trace)
+        return jobs
+
+    async def _add_at_once(self, session: Session, drafts: Sequence[Draft[R]], trace: str) -> list[Job[R]]:
+        jobs = [NewJob.of(draft, session, self._jobs, trace=trace) for draft in drafts]
+        caller = _Caller(session.loop, len(jobs))
+        for (keys, options), alike in groupby(jobs, _PLACE):
+            place = session, keys, options.queue
+            waiting = self._waiting.get(place)
+            if waiting is None:
+                waiting = self._waiting[place] = []
+                session.loop.call_soon(self._send, *place)
+            most = 1 if options.after or options.debounce is not None else _MOST
+            for part in _portions(list(alike), most, _MOST_BYTES):
+                waiting.append((caller, part))
+        known = await caller  # if this is cancelled, what was not sent stays here
+        if any(map(_PARENTS, drafts)):
+            followed = {job.keys for job in jobs if job.draft.options.after and job.follows_elsewhere}
+            await self._ask_parents(session, followed)
+        return [
+            Job(
+                self._link,
+                known.get(job.id, job.id),
+                is_new=job.id not in known,
+                queue=draft.options.queue,
+                returns=draft.returns,
+                yields=draft.yields,
+            )
+            for job, draft in zip(jobs, drafts, strict=True)
+        ]
+
+    async def _ask_parents(self, session: Session, partitions: Iterable[JobKeys]) -> None:
+        """Let parents in other partitions know of the jobs that were added to these."""
+        try:
+            await pass_on(session, self._jobs, partitions)
+        except InconcertError as error:  # the next heartbeat of a worker finds it again
+            _log.warning("jobs that wait for jobs in other partitions cannot ask for these yet: %s", error)
+
+    def _send(self, session: Session, keys: JobKeys, queue: str) -> None:
+        batch: list[_Part] = []
+        count = size = 0
+        parts = self._waiting.pop((session, keys, queue))
+        try:
+            for caller, jobs in parts:
+                options, bulk = jobs[0].draft.options, sum(map(len, map(_TEXT, jobs)))
+                if caller.done():  # it has gone
+                    continue
+                if options.after:
+                    _submit(_Adding(session, keys, queue, [(caller, jobs)]), session)
+                    continue
+                if options.debounce is not None:
+                    _submit(_Debouncing(session, caller, DebouncedJob(jobs[0], session.key_ring)), session)
+                    continue
+                if batch and (count + len(jobs) > _MOST or size + bulk > _MOST_BYTES):
+                    _submit(_Adding(session, keys, queue, batch), session)
+                    session.channel.flush()  # so that the server works on these while we prepare the next
+                    batch, count, size = [], 0, 0
+                batch.append((caller, jobs))
+                count += len(jobs)
+                size += bulk
+            if batch:
+                _submit(_Adding(session, keys, queue, batch), session)
+        except Exception as error:  # noqa: BLE001 - any: their callers would wait forever
+            for caller, _ in parts:  # some of these may have been sent
+                if not caller.done():
+                    caller.set_exception(error)
+                    caller.exception()
+
+
+def _submit(call: Call, session: Session) -> None:
+    try:
+        session.channel.submit(call)
+    except InconcertError as error:
+        call.fail(error)
+
+
+def _portions(all_of_them: Sequence[T], most: int, most_bytes: int) -> Iterable[Sequence[T]]:
+    """In their order, in parts of so many and so many bytes at most, and of at least one."""
+    count = len(all_of_them)
+    if count == 1 or (count <= most and sum(map(len, map(_TEXT, all_of_them))) <= most_bytes):
+        return (all_of_them,)
+    return _cut(all_of_them, most, most_bytes)
+
+
+def _cut(all_of_them: Sequence[T], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
+    first = size = 0
+    for last, each in enumerate(all_of_them):
+        if last > first and (last - first == most or size + len(each.text) > most_bytes):
+            yield all_of_them[first:last]
+            first, size = last, 0
+        size += len(each.text)
+    yield all_of_them[first:]
+
+
+class _Caller(asyncio.Future[Mapping[str, str]]):
+    """Waits until all its jobs are enqueued; then for each that was not new the id of the live job with its name."""
+
+    __slots__ = ("_known", "_left")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
+        super().__init__(loop=loop)
+        self._left = count
+        self._known: dict[str, str] = {}
+
+    def answered(self, jobs: Sequence[NewJob], answers: Sequence[bytes]) -> None:
+        """For each of these jobs, which are some of its own: the id of the live job; empty if it was added."""
+        if any(answers):
+            self._known |= {job.id: answer.decode() for job, answer in zip(jobs, answers, strict=True) if answer}
+        self._left -= len(jobs)
+        if not self._left and not self.done():
+            self.set_result(self._known)
+
+
+# Jobs of one caller that may go in one script: those that go alone are parts of one.
+_Part = tuple[_Caller, Sequence[NewJob]]
+
+
+class _Adding(AwaitedCall):
+    """The call that enqueues jobs to one queue."""
+
+    __slots__ = ("_are_plain", "_batch", "_jobs", "_observers")
+
+    def __init__(self, session: Session, keys: JobKeys, queue: str, batch: Sequence[_Part]) -> None:
+        self._jobs = jobs = list(chain.from_iterable(map(itemgetter(1), batch)))
+        self._are_plain = all(map(_IS_PLAIN, jobs))
+        command = enqueue_plain(keys, queue, jobs, session) if self._are_plain else enqueue(keys, queue, jobs)
+        super().__init__(command)
+        self._batch = batch
+        self._observers = session.observers
+
+    @property
+    def is_wanted(self) -> bool:
+        return any(not caller.done() for caller, _ in self._batch)
+
+    def answered(self, reply: Reply) -> None:
+        if self._are_plain:
+            reply = [b""] * len(self._jobs)
+        answers = iter(reply)
+        for caller, jobs in self._batch:
+            caller.answered(jobs, list(islice(answers, len(jobs))))
+        if self._observers:
+            for job, answer in zip(self._jobs, reply, strict=True):
+                if not answer:
+                    self._observers.job_enqueued(job.draft.name, job.draft.options.queue)
+        super().answered(reply)
+
+    def callers(self) -> Callers:
+        return (self, *(caller for caller, _ in self._batch))
+
+
+class _Debouncing(Call):
+    """The call that enqueues a job after a silence, or replaces the one that waits for it."""
+
+    __slots__ = ("_caller", "_debounced", "_session")
+
+    def __init__(self, session: Session, caller: _Caller, debounced: DebouncedJob) -> None:
+        super().__init__(debounced.enqueue())
+        self._session = session
+        self._caller = caller
+        self._debounced = debounced
+
+    @property
+    def is_wanted(self) -> bool:
+        return not self._caller.done()
+
+    def answered(self, reply: Reply) -> None:
+        job, known = self._debounced.job, self._debounced.added(reply)
+        if known is not None:
+            self._caller.answered([job], [known.encode()])
+            if not known:
+                self._session.observers.job_enqueued(job.draft.name, job.draft.options.queue)
+        elif not self._caller.done():
+            _submit(_Debouncing(self._session, self._caller, self._debounced), self._session)
+        super().answered(reply)
+
+    def callers(self) -> Callers:
+        return (self, self._caller)
