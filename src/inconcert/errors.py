@@ -12,6 +12,7 @@
     │   └── UnreadablePayload     executed: what was received cannot be read
     ├── AcquireTimeout        not executed: also a TimeoutError
     ├── LeaseLost             executed, and no longer held
+    ├── StaleToken            not executed: a newer holder has written
     ├── NotHeld               not executed: released before
     │   └── NotClaimed            a job or item that was ended before, or is claimed by another
     ├── UnknownTask           not executed
@@ -64,6 +65,7 @@ __all__ = [
     "QueueFull",
     "QueueShutDown",
     "QuorumNotReached",
+    "StaleToken",
     "StepChanged",
     "StepRefused",
     "Unavailable",
@@ -261,6 +263,17 @@ class LeaseLost(InconcertError):
             "undo or repeat the work, and use a longer ttl if the event loop is blocked for long"
         )
         self.kind = kind
+        self.name = name
+        self.fencing_token = fencing_token
+
+
+class StaleToken(InconcertError):
+    """A newer holder has written to the database; what this transaction has written is to be rolled back."""
+
+    def __init__(self, name: str, fencing_token: int) -> None:
+        super().__init__(
+            f"fence {name!r} refuses token {fencing_token}: a newer holder has written; roll back, and acquire it again"
+        )
         self.name = name
         self.fencing_token = fencing_token
 

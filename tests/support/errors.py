@@ -19,6 +19,7 @@ ALL = [
     errors.QuorumNotReached("n", {"a:1": "down"}, 3),
     errors.AcquireTimeout("lock", "n", 1.0, retry_after=2.0),
     errors.LeaseLost("lock", "n", 7),
+    errors.StaleToken("shop:lock:n", 7),
     errors.NotHeld("lock", "n"),
     errors.NotClaimed("job", "n"),
     errors.UnknownTask("n"),

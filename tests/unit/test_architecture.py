@@ -20,6 +20,7 @@ _LAYERS = (
     {"_claims"},
     set[str](),  # the primitives and `tasks`: whatever no other layer names
     {"coordinator"},
+    {"sql"},
     {"integrations", "dashboard", "cli", "testing", "__main__"},
     {"__init__"},
 )

@@ -14,6 +14,7 @@ EXTRAS = {
     "inconcert.dashboard": ("starlette", "dashboard"),
     "inconcert.dashboard.aiohttp": ("starlette", "dashboard"),
     "inconcert.testing": ("fakeredis", "testing"),
+    "inconcert.sql": ("sqlalchemy", "sql"),
 }
 CODE = """
 import json, sys

@@ -25,6 +25,7 @@ from inconcert.errors import (
     OutcomeUnknown,
     QueueFull,
     QueueShutDown,
+    StaleToken,
     Unavailable,
     UnreadablePayload,
 )
@@ -56,6 +57,7 @@ _ANSWERS: dict[type[InconcertError], tuple[HTTPStatus, str]] = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         "the request was stopped half-way; see what was done before you try again",
     ),
+    StaleToken: _UNAVAILABLE,
     JobNotFound: _NOT_FOUND,
     GroupNotFound: _NOT_FOUND,
     ChatNotFound: _NOT_FOUND,
