@@ -204,30 +204,6 @@ async def test_page_runs(page: Path, server: RealServer, namespace: str, monkeyp
             await left.aclose()
 
 
-def test_first_program_of_the_readme_runs(server: RealServer, namespace: str) -> None:
-    """As it is printed: two that want the same thing get it one after the other, with rising tokens."""
-    program = python((ROOT / "README.md").read_text("utf-8"))[0].text
-    assert "asyncio.run(" in program
-
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program.replace(URL, server.url).replace(NAMESPACE, repr(namespace))],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-
-    assert (ended.returncode, ended.stderr) == (0, "")
-    tokens: dict[str, list[int]] = {"sword": [], "shield": []}
-    for line in ended.stdout.splitlines():
-        name, said, token = re.fullmatch(r"(\w+) (.*) (\d+)", line).groups()  # type: ignore[union-attr]
-        assert said == "is mine alone, with fencing token"
-        tokens[name].append(int(token))
-    assert [len(each) for each in tokens.values()] == [2, 1]
-    assert tokens["sword"] == sorted(tokens["sword"])
-
-
 async def test_worker_in_a_program_of_its_own_runs(
     concert: Coordinator, server: RealServer, namespace: str, tmp_path: Path
 ) -> None:

@@ -1,0 +1,95 @@
+"""The whole programs on the pages: each runs as it is printed, on the private server that it starts."""
+
+import re
+import runpy
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.pages import DOCS, PAGES, ROOT, Block, blocks, python, title
+
+DOORS = 4  # on the home page, behind its first program
+LINES = 12  # of a door, without empty ones
+
+
+class Program(NamedTuple):
+    """A program, and the output that its page shows behind it."""
+
+    page: str
+    block: Block
+    output: list[str]
+
+
+def is_whole(block: Block) -> bool:
+    """Whether it needs nothing but the package."""
+    return "Coordinator.embedded(" in block.text and "asyncio.run(" in block.text and not block.file
+
+
+def programs() -> list[Program]:
+    """Those of all pages."""
+    found: list[Program] = []
+    for page in PAGES:
+        shown = list(blocks(page.read_text("utf-8")))
+        for block, after in zip(shown, [*shown[1:], None], strict=False):
+            if block.language == "python" and is_whole(block):
+                found.append(Program(title(page), block, output(after)))
+    return found
+
+
+def output(block: Block | None) -> list[str]:
+    """The lines below `$ python ...`; none if the block is not such a one."""
+    if block is None or not re.match(r"\$ python \w+\.py\n", block.text):
+        return []
+    return alike(block.text).splitlines()[1:]
+
+
+def alike(text: str) -> str:
+    """A text with all fencing tokens the same."""
+    return re.sub(r"\b\d{16}\b", "TOKEN", text)
+
+
+def run(text: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines that a program prints; it may not log a warning."""
+    file = folder / "shop.py"
+    file.write_text(text)
+    capfd.readouterr()
+    runpy.run_path(str(file), run_name="__main__")
+    printed = capfd.readouterr()
+    assert printed.err == ""
+    return alike(printed.out).splitlines()
+
+
+@pytest.mark.parametrize("program", programs(), ids=lambda program: f"{program.page}:{program.block.line}")
+def test_program_runs_as_it_is_printed(program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It ends without an error, and prints what the page shows."""
+    printed = run(program.block.text, tmp_path, capfd)
+
+    assert printed
+    if program.output:
+        assert printed == program.output
+
+
+@pytest.mark.parametrize("page", [DOCS / "index.md", ROOT / "README.md"], ids=title)
+def test_front_page_has_an_install_line_and_a_whole_program(page: Path) -> None:
+    """In this order, and the output behind them, before anything else is shown."""
+    install, program, then = list(blocks(page.read_text("utf-8")))[:3]
+
+    assert install.text.startswith("$ pip install 'inconcert[embedded]'")
+    assert is_whole(program)
+    assert output(then)
+
+
+def test_doors_are_short_whole_programs_with_a_tutorial_each() -> None:
+    """The reader who comes in by one of them can run it, and go on."""
+    text = (DOCS / "index.md").read_text("utf-8")
+    doors = re.split(r"^### ", text.partition("## Start here\n")[2].partition("\n## ")[0], flags=re.MULTILINE)[1:]
+
+    assert len(doors) == DOORS
+    tutorials: set[str] = set()
+    for door in doors:
+        (program,) = python(door)
+        assert is_whole(program)
+        assert sum(bool(line.strip()) for line in program.text.splitlines()) <= LINES
+        tutorials |= set(re.findall(r"\((tutorial/[\w-]+\.md)\)", door))
+    assert tutorials == {path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorial").glob("*.md")}
