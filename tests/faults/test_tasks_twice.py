@@ -15,6 +15,7 @@ from inconcert._claims.keys import HELD, QueueKeys
 from inconcert.tasks.following.cancellation import HAD_ENDED
 from inconcert.tasks.records.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
 from tests.support.ledger import Ledger, facts_text, read_ledger
+from tests.support.moves import moves, moves_between
 from tests.support.raw import raw
 from tests.support.scripts import command_of
 
@@ -45,8 +46,12 @@ class Scene:
         self._namespace = concert._ref.keys.namespace
 
     async def run(self, script: str, /, **named: Any) -> Any:
-        """Run a script once."""
-        return await self.session.run(command_of(script, self.keys, self.place, self.worker, **named))
+        """Run a script once: it moves jobs only as it declares."""
+        before = await read_ledger(self.client, self._namespace)
+        answer = await self.session.run(command_of(script, self.keys, self.place, self.worker, **named))
+        moved = moves_between(before, await read_ledger(self.client, self._namespace))
+        assert moved <= moves(script) | {("new", then) for was, then in moves(script) if was == "gone"}
+        return answer
 
     async def enqueue(self, *jobs: tuple[str, int, str], again: bool = False) -> list[bytes]:
         """Run the script that adds jobs: id, delay in ms, unique name; `again` when the request is forgotten."""

@@ -13,6 +13,7 @@
 -- @end
 -- ARGV  jobs..     id, place, result or '', ttl_ms, and with plugs unique name or '': for each job, at most 500 of them; a
 --                  result is kept for ttl_ms; for 60 s if that is less than 1 s and somebody waits for it
+-- MOVES    claimed: done cancelled; delayed: admitted
 -- RETURNS  {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told; without plugs 3 if
 --          it has more than waiters, and nothing was changed: it is for the form with plugs
 -- TWICE    0 for each: it is done already

@@ -12,6 +12,7 @@
 -- ARGV  count     number from 1 to 500; fewer are claimed if they have 1 MiB
 -- ARGV  suspects  number, 1 or 0: how many jobs it may take with which two workers have died
 -- ARGV  names..   of each queue, in the same order
+-- MOVES    queue: claimed held_back; delayed: admitted
 -- RETURNS  {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, flags, ...}: milliseconds until
 --          there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
 --          which attempt this is, how many attempts failed, whether somebody wants it cancelled, where it comes from,

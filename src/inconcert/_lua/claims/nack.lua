@@ -14,6 +14,7 @@
 -- ARGV  name      of the queue
 -- ARGV  inboxes   what the channel of each session's inbox begins with
 -- ARGV  worker    string
+-- MOVES    claimed: retry later asleep again back crash undo dead undone; delayed: admitted
 -- RETURNS  1 done | 2 done, and others are to be told | 0 the worker does not hold it at this place
 -- TWICE    0: it is not held any more
 -- COST     O(log N), N jobs delayed or dead

@@ -3,6 +3,7 @@
 --
 -- KEYS  delayed queue bell states bodies places held_back
 -- ARGV  front  1 to the front of the queue, the last that was due before the others | 0 to its back
+-- MOVES    delayed: due admitted
 -- RETURNS  {moved, next_ms}: milliseconds until the next is due, or expires, 0 for at once, -1 if there is none
 -- TWICE    moves what is due by then, once each
 -- COST     O(log N + M), N delayed jobs, M moved

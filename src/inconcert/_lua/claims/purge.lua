@@ -6,6 +6,7 @@
 -- ARGV  keep     number >= 0: of all dead jobs the latest so many stay
 -- ARGV  request  string, unique to this call
 -- ARGV  ids..    of those to drop, at most 250; without any, all that are old enough
+-- MOVES    dead: purged
 -- RETURNS  {dropped, more}: how many were dropped; 1 if others of these may be left
 -- TWICE    the same, and nothing is dropped, even if others, or the same again, were dead-lettered in between
 -- COST     O(M log N + S), N dead jobs, M dropped, S of their steps and messages: at most 2,000, or those of one job

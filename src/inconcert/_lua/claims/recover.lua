@@ -9,6 +9,7 @@
 --                    worker retires, and that is no crash
 -- ARGV  inboxes      what the channel of each session's inbox begins with
 -- ARGV  names..      of each queue, in the same order
+-- MOVES    claimed: lost killed; delayed: admitted
 -- RETURNS  {back, dead, told}: how many were requeued, and dead-lettered; 1 if others are to be told of these
 --          | {-1, 0, 0}: the worker is alive
 -- TWICE    {0, 0, 0}: it holds nothing any more

@@ -5,6 +5,7 @@
 -- ARGV  request     string, unique to this call
 -- ARGV  jobs..      id, envelope, unique name: for each, at most 250; '' for the envelope that it has, and for no name; it
 --                   has its name again unless another has it now
+-- MOVES    dead: replayed
 -- RETURNS  how many were among the dead, and are in the queue
 -- TWICE    the same, and nothing is changed, even if they were dead-lettered again in between
 -- COST     O(M log N), N dead jobs, M given

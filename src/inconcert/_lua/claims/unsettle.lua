@@ -6,6 +6,7 @@
 -- ARGV  queue_name  of the queue; '' if there is only one
 -- ARGV  jobs..      id, body, unique name or '': for each, at most 250, the first one to be claimed last; it has its name again
 --                   unless another has it now
+-- MOVES    gone: unsettled
 -- RETURNS  'N ...': 1 for each that was requeued, 0 for one that is there already
 -- TWICE    the same, and nothing is changed
 -- COST     O(N), N jobs given

@@ -3,6 +3,7 @@
 -- KEYS  bodies queue delayed states facts line recent older dead joiners
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  request  string, unique to this call
+-- MOVES    queue: purged; delayed: purged
 -- RETURNS  how many were dropped; 500 if there may be more
 -- TWICE    the same, and nothing is dropped, even if items were put in between
 -- COST     O(M log D), M dropped, D delayed items

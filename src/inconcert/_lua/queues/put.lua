@@ -9,6 +9,7 @@
 -- ARGV  request   'session.number', unique to this put
 -- ARGV  is_given  flag, 1 if the caller gave the id of its one item: it is added unless there is one with this id | 0
 -- ARGV  items..   id, item: for each, at most 500
+-- MOVES    new: enqueued put_off
 -- RETURNS  1 added | 2 one with this id is there, or was put in in the last minute | 3 it is
 --          shut down | 0 no room | -1 there is room, but
 --          others are ahead in line; it joins the line if it waits

@@ -10,6 +10,7 @@
 -- ARGV  until_ms    its last instant that is done with then
 -- ARGV  next_ms     the next instant, server ms; or '' if there will be none
 -- ARGV  instants..  instant_ms, id, envelope: for each instant, in their order, at most 100
+-- MOVES    new: enqueued
 -- RETURNS  how many jobs were added: those that are not there, and whose results are not kept | -1 nothing is changed: it
 --          was put, declared, paused, deleted or taken by another worker meanwhile, or the clock was set back
 -- TWICE    -1, and nothing is changed

@@ -14,6 +14,7 @@
 -- ARGV  name       unique name, or ''
 -- ARGV  histories  '1 ENQUEUED_MS MOST:TASK,' if it is to be in the history of its task, or ''
 -- ARGV  jobs..     id, envelope, delay_ms, queue name: for each that follows, 1 to 100
+-- MOVES    claimed: done; delayed: admitted; new: enqueued put_off
 -- RETURNS  {1 or 0}: whether the worker held it at this place; 2 if others are to be told
 -- TWICE    {0}: it is done already, and nothing is added
 -- COST     O(N log D), N jobs that follow, D delayed jobs of their queues

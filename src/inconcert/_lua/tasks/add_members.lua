@@ -8,6 +8,7 @@
 -- ARGV  may_skip  flag, 1: those with numbers that were given before are passed over | 0: then none is added
 -- ARGV  jobs..    id, envelope, delay_ms, queue name, unique name or '', window_ms, ids it runs after or '', even_if:
 --                 for each, at most 500; even_if as for `enqueue_after`
+-- MOVES    new: enqueued put_off put_after
 -- RETURNS  {answer, given, total, added...}: 1 they are members | 0 the group is not open | -1 there is no such group | 2 the
 --          next number is not the first; then the next number and how many members there are; then for each job 1 if it was
 --          added, 0 if it was passed over or another live job has its unique name

@@ -9,6 +9,7 @@
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  request  string, unique to this call
 -- ARGV  ids..    of the jobs, 1 to 250
+-- MOVES    queue: cancelled; delayed: cancelled undo admitted; waiting: cancelled undo
 -- RETURNS  {answer, ...}, for each job, or for the first ones if all have more than 2,000 steps and messages: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
 --          worker is to stop it; or it is to be undone, and ends then | 3 it had ended, or never existed | 4 it is delayed, and
 --          in another queue: nothing is changed

@@ -12,6 +12,7 @@
 -- ARGV  longest_ms   number >= silence_ms, from the first call until it is due at the latest; or ''
 -- ARGV  unique_name  string
 -- ARGV  name         of the queue
+-- MOVES    new: put_off; delayed: moved due admitted
 -- RETURNS  {1, id, ''} it was added | {2, id, ''} the job of this id waited, and has this envelope now | {3, id, ''} this live
 --          job has the name, and is of another task or was not enqueued so: nothing is changed | {4, id, queue_name} the job of this id waits: call
 --          again with an envelope for it, and its queue | {5, '', ''} it waits no more: call again with a new job

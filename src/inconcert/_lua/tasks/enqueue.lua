@@ -5,6 +5,7 @@
 -- ARGV  queue_name  of the queue
 -- ARGV  jobs..      id, envelope, delay_ms, unique name or '', window_ms: for each job, at most 500; window_ms is 0 if the name
 --               is taken until the job has ended
+-- MOVES    new: enqueued put_off
 -- RETURNS  {'', other id, ...}: for each job '' if it was added, otherwise the live job that has its unique name
 -- TWICE    the same, and adds nothing; after the first minute, as long as the job or its result is there
 -- COST     O(N log D), N jobs given, D delayed jobs of the queue

@@ -13,6 +13,7 @@
 -- ARGV  suffix      of the ids of this partition; '' if there are no others
 -- ARGV  even_if     '' if all must have succeeded | 'failed' | 'ended'; see lets_run()
 -- ARGV  after..     ids, each once, 1 to 100
+-- MOVES    new: enqueued put_off put_after orphaned
 -- RETURNS  {''} it was added, or dead-lettered because a parent did not end as it must have | {the live job that has its unique name}
 -- TWICE    the same, and adds nothing; after the first minute, as long as the job or its result is there
 -- COST     O(P log F), P parents, F pairs of followers

@@ -5,6 +5,7 @@
 -- ARGV  session     that enqueues them
 -- ARGV  number      number of this request: a session counts its requests to a partition from 1
 -- ARGV  jobs..      id, envelope: for each job, at most 500
+-- MOVES    new: enqueued
 -- RETURNS  1
 -- TWICE    the same, and adds nothing; ten minutes after the session's last request, as long as one of the jobs is there
 -- COST     O(N), N jobs given

@@ -4,6 +4,7 @@
 -- ARGV  name      of the queue
 -- ARGV  quiet_ms  number from 0: a limit that a job had which was enqueued since stays in force
 -- ARGV  lifted..  '/rINTERVAL_US,BURST_US:RATE' or '/MOST:LIMIT', what is in force from now on, 1 to 50
+-- MOVES    delayed: admitted
 -- RETURNS  {lifted, ...}: those of which something is known here, whether they stay in force or not
 -- TWICE    the same; with a quiet_ms of 0 it lets 100 more of each go
 -- COST     O(N log D), N jobs that go, D delayed jobs of the queue

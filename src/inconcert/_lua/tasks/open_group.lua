@@ -7,6 +7,7 @@
 -- ARGV  envelope  JSON; '' if there is none
 -- ARGV  delay_ms  integer >= 0, from when the group has ended
 -- ARGV  name      of its queue
+-- MOVES    new: put_after
 -- RETURNS  1 it is open | 0 it was before
 -- TWICE    0, and changes nothing
 -- COST     O(1)

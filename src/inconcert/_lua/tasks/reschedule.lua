@@ -5,6 +5,7 @@
 -- ARGV  name      of the queue
 -- ARGV  request   string, unique to this call
 -- ARGV  ids..     of the jobs, 1 to 250
+-- MOVES    delayed: moved due admitted
 -- RETURNS  how many are due then, or when they expire if that is before; the others are already in their queue, run or have ended
 -- TWICE    the same, and nothing is changed, even if they were rescheduled in between
 -- COST     O(N log D), N ids, D delayed jobs of the queue

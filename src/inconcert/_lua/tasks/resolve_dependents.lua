@@ -7,6 +7,7 @@
 -- ARGV  suffix   of the ids of this partition; '' if there are no others
 -- ARGV  passer   string, unique to this call
 -- ARGV  names..  of each queue, in the same order
+-- MOVES    waiting: ready put_off orphaned
 -- RETURNS  {left, waiting, {queue-name, ...}, {kind, parent, child, outcome, ...}, stuck}: how many news there are now; how
 --          many of those checked went to the end, because others pass them on, or a key of their queue is foreign; the
 --          queues whose keys are needed to continue; what other partitions are to know, within 5 s: 'follow' for the

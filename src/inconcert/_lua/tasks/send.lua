@@ -6,6 +6,7 @@
 -- ARGV  message     signed JSON
 -- ARGV  queue_name  of the queue, if the job is delayed
 -- ARGV  request     string, unique to this call
+-- MOVES    delayed: woken
 -- RETURNS  {1, ''} kept, and if the job waits for it, it is the next in its queue, or stays in the
 --          line of a limit | {0, ''} there was one of this name, it
 --          was waited for too long, or the job has ended | {2, queue-name} nothing was done: it waits in this queue

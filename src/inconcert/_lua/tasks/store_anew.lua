@@ -8,6 +8,7 @@
 -- ARGV  name      of the queue
 -- ARGV  inboxes   what the channel of each session's inbox begins with
 -- ARGV  worker    string
+-- MOVES    claimed: back
 -- RETURNS  1 done | 0 the worker does not hold it at this place
 -- TWICE    0: it is not held any more
 -- COST     O(log N), N workers

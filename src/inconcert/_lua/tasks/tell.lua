@@ -4,6 +4,7 @@
 -- KEYS  history
 -- ARGV  inboxes      prefix of each session's inbox channel
 -- ARGV  relations..  parent, child, 'succeeded ', 'failed ' and why if that is a parent's end, 'cancelled ' or '' if it is not known: for each, at most 500
+-- MOVES    waiting: orphaned
 -- RETURNS  {news, there, ...}: 1 if there are news; then 1 for each child that is there, 0 for one that has ended
 -- TWICE    the same: a child is told of each parent once
 -- COST     O(N P), N relations given, P parents of each child
