@@ -9,25 +9,16 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
-__all__ = ["index_of", "summary"]
+__all__ = ["index_of"]
 
-_pages: dict[str, str] = {}  # the summary of each page, by its URL
 _navigation: list[Navigation] = []  # of the build that runs
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
     """Keep the navigation until the pages are known."""
     del config, files
-    _pages.clear()
     _navigation[:] = [nav]
     return nav
-
-
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Keep what the page says first."""
-    del config, files
-    _pages[page.url] = summary(markdown)
-    return markdown
 
 
 def on_post_build(config: MkDocsConfig) -> None:
@@ -45,17 +36,5 @@ def index_of(items: Sequence[object], site: str, level: int) -> list[str]:
         if isinstance(item, Section):
             lines += ["", f"{'#' * level} {item.title}", "", *index_of(item.children, site, level + 1)]
         elif isinstance(item, Page):
-            said = _pages.get(item.url, "")
-            lines.append(f"- [{item.title}]({site}{item.url})" + (f": {said}" if said else ""))
+            lines.append(f"- [{item.title}]({site}{item.url}): {item.meta['description']}")
     return lines
-
-
-def summary(markdown: str) -> str:
-    """The first paragraph below the title, in one line and without marks; empty if there is none."""
-    body = re.sub(r"\A---\n.*?\n---\n", "", markdown, flags=re.DOTALL).strip()
-    paragraphs = [part.strip() for part in re.split(r"\n\s*\n", body)]
-    first = next((part for part in paragraphs if part and not part.startswith("#")), "")
-    if not re.match(r"[\w`*\[]", first):  # a list, a table, a picture, or what is taken from docstrings
-        return ""
-    text = re.sub(r"\[([^\]]+)\](?:\([^)]*\)|\[[^\]]*\])", r"\1", first)
-    return re.sub(r"\s+", " ", text.replace("**", ""))

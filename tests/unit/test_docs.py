@@ -6,9 +6,11 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from mkdocs.utils.meta import get_data
 
 import inconcert
 from inconcert import durable
@@ -79,6 +81,33 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=title)
+def test_page_has_a_description(page: Path) -> None:
+    """For results of a search, and for `llms.txt`: a sentence or two, which fit in what a search engine shows."""
+    assert 50 <= len(description(page)) <= 160
+
+
+def test_descriptions_tell_pages_apart() -> None:
+    """No two pages have the same."""
+    said = Counter(description(page) for page in DOCS.rglob("*.md"))
+
+    assert [text for text, number in said.items() if number > 1] == []
+
+
+def test_headings_tell_pages_apart() -> None:
+    """In a list of search results or bookmarks, a guide and the page that explains it are two things."""
+    guides = [*(DOCS / "how-to").rglob("*.md"), *(DOCS / "explanation").glob("*.md")]
+    headings = Counter(re.findall(r"^# .*$", page.read_text("utf-8"), re.MULTILINE)[0] for page in guides)
+
+    assert [text for text, number in headings.items() if number > 1] == []
+
+
+def description(page: Path) -> str:
+    """The description in the front matter of a page."""
+    _, front = get_data(page.read_text("utf-8"))
+    return str(front.get("description", ""))
+
+
 def test_script_that_contributing_shows_is_one_of_ours() -> None:
     """Whole, so that its header is one that the other tests have checked."""
     (shown,) = [
@@ -98,7 +127,7 @@ def test_decisions_have_one_form_and_are_listed() -> None:
     assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
     for number, record in enumerate(records, 1):
         text = record.read_text("utf-8")
-        heading = text.partition("\n")[0].removeprefix(f"# {number}. ")
+        heading = text.partition(f"\n# {number}. ")[2].partition("\n")[0]
         assert f"| [{number}]({record.name}) | {heading} |" in table
         assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"], record.name
 
