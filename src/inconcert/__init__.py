@@ -97,11 +97,10 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.tasks.following.job import Job, Progress
     from inconcert.tasks.following.stream import Restarted, StreamItem
     from inconcert.tasks.operating.admin import Tasks
-    from inconcert.tasks.operating.dead_jobs import DeadJob
-    from inconcert.tasks.operating.job_pages import JobPage, JobRecord
+    from inconcert.tasks.operating.job_info import JobInfo
+    from inconcert.tasks.operating.job_pages import JobPage
     from inconcert.tasks.operating.queue_stats import LimitStats, QueueStats, TaskStats
     from inconcert.tasks.records.history import EndedJob
-    from inconcert.tasks.records.job_description import JobDescription
     from inconcert.tasks.records.limits import JobKey, Limit, Rate
     from inconcert.tasks.records.retry import Retry
     from inconcert.tasks.records.status import JobStatus
@@ -131,7 +130,6 @@ __all__ = [
     "Coordinator",
     "CoordinatorOptions",
     "DeadItem",
-    "DeadJob",
     "Deadlock",
     "Delivery",
     "Draft",
@@ -165,14 +163,13 @@ __all__ = [
     "ItemNotFound",
     "Job",
     "JobCancelled",
-    "JobDescription",
     "JobExpired",
     "JobFailed",
+    "JobInfo",
     "JobKey",
     "JobNotFound",
     "JobOptions",
     "JobPage",
-    "JobRecord",
     "JobStatus",
     "Joined",
     "Latch",
@@ -277,7 +274,6 @@ _HOMES = {
     "Coordinator": "coordinator",
     "CoordinatorOptions": "coordinator",
     "DeadItem": "queues.queue",
-    "DeadJob": "tasks.operating.dead_jobs",
     "Deadlock": "reports.report",
     "Delivery": "queues.delivery",
     "Draft": "tasks.sending.draft",
@@ -311,14 +307,13 @@ _HOMES = {
     "ItemNotFound": "errors",
     "Job": "tasks.following.job",
     "JobCancelled": "errors",
-    "JobDescription": "tasks.records.job_description",
     "JobExpired": "errors",
     "JobFailed": "errors",
     "JobKey": "tasks.records.limits",
     "JobNotFound": "errors",
     "JobOptions": "tasks.sending.options",
     "JobPage": "tasks.operating.job_pages",
-    "JobRecord": "tasks.operating.job_pages",
+    "JobInfo": "tasks.operating.job_info",
     "JobStatus": "tasks.records.status",
     "Joined": "members.changes",
     "Latch": "latch",

@@ -56,7 +56,7 @@ class Jobs:
 
     async def counts(self) -> Counts:
         """Look."""
-        reasons = [dead.reason for dead in await self.concert.tasks.dead()]
+        reasons = [dead.error for dead in await self.concert.tasks.dead()]
         ready = (await self.concert.tasks.stats("default")).queues["default"].ready
         return Counts(bool(ready), *await self.numbers(), *reasons)
 

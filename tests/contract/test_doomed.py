@@ -276,7 +276,7 @@ async def test_doomed_job_whose_worker_stops_is_dead_lettered(any_concert: Coord
         job = await order.enqueue()
         await is_doomed.wait()
     await status(any_concert, job, JobStatus.FAILED)
-    assert "InvalidPayload" in (await any_concert.tasks.dead())[0].reason
+    assert "InvalidPayload" in (await any_concert.tasks.dead())[0].error
 
 
 async def test_log_names_the_error_that_a_body_has_caught(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, InvalidName, JobPage, JobRecord, JobStatus, NotConnected, TaskStats
+from inconcert import Coordinator, InvalidName, JobInfo, JobPage, JobStatus, NotConnected, TaskStats
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, raw
@@ -23,12 +23,12 @@ async def pages_of(concert: Coordinator, *, limit: int, **filters: Any) -> list[
     return pages
 
 
-async def listed(concert: Coordinator, *, limit: int = 100, **filters: Any) -> list[JobRecord]:
+async def listed(concert: Coordinator, *, limit: int = 100, **filters: Any) -> list[JobInfo]:
     """All jobs, of all pages."""
     return [job for page in await pages_of(concert, limit=limit, **filters) for job in page.jobs]
 
 
-def ids(jobs: Sequence[JobRecord]) -> list[str]:
+def ids(jobs: Sequence[JobInfo]) -> list[str]:
     """Which ones."""
     return [job.id for job in jobs]
 
@@ -66,7 +66,7 @@ async def test_jobs_are_listed_in_the_order_of_their_life(any_concert: Coordinat
     assert [job.claimed_at is not None and abs(job.claimed_at - at) < 60 for job in found] == [0, 0, 0, 1, 0]
     assert [job.died_at is not None and abs(job.died_at - at) < 60 for job in found] == [0, 0, 0, 0, 1]
     assert [job.worker for job in found] == [None, None, None, worker.id, None]
-    assert [job.error for job in found] == [None, None, None, None, "ValueError: no"]
+    assert [job.error for job in found] == ["", "", "", "", "ValueError: no"]
     assert (found[2].args, found[2].kwargs) == (["ä"], {"number": 7})
     assert await listed(any_concert) == found[:3] + found[4:]
 

@@ -288,7 +288,7 @@ async def test_dead_job_is_signed_again_when_it_is_replayed_with_other_arguments
     async with processes(any_concert, OLD, OLD) as (here, there):
         bad = await here.enqueue("t", ["a", 1])
         assert await run_all(here) == ([], [ANY])
-        assert [(job.name, job.args) for job in await there.tasks.dead()] == [("t", ["a", 1])]
+        assert [(job.task, job.args) for job in await there.tasks.dead()] == [("t", ["a", 1])]
         await there.tasks.replay(bad.id, args=[7])
         assert await run_all(there) == ([7], [])
 
@@ -298,7 +298,7 @@ async def test_replaying_does_not_sign_what_somebody_else_made_up(any_concert: C
     async with processes(any_concert, None, OLD) as (stranger, worker):
         made_up = await stranger.enqueue("t", [1])
         ran, reasons = await run_all(worker)
-        assert [(job.id, job.name, list(job.args)) for job in await worker.tasks.dead()] == [(made_up.id, "?", [])]
+        assert [(job.id, job.task, list(job.args)) for job in await worker.tasks.dead()] == [(made_up.id, "?", [])]
         with pytest.raises(InvalidPayload, match="not signed"):
             await worker.tasks.replay(made_up.id, args=[2])
         await worker.tasks.replay(made_up.id)

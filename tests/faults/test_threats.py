@@ -178,7 +178,7 @@ async def run_forged(server: RealServer, **options: Any) -> tuple[list[str], lis
 
         await attacker.enqueue("pay", args=["forged"])
         await worker.run_worker("default", burst=True)
-        dead = [job.reason for job in await worker.tasks.dead()]
+        dead = [job.error for job in await worker.tasks.dead()]
     return ran, dead
 
 

@@ -819,7 +819,7 @@ async def test_many_jobs_are_changed_at_once(
     boom, bang = await bury(concert, "boom", "1"), await bury(concert, "bang")
     key = reference_in((await client.get("/queues")).text, "mail")
 
-    reasons = [job.reason for job in await concert.tasks.dead()]
+    reasons = [job.error for job in await concert.tasks.dead()]
 
     def reason_of(text: str) -> str:
         [reason] = [reason for reason in reasons if text in reason]

@@ -84,7 +84,7 @@ class Everything:
 
     async def _jobs_left(self) -> object:
         tasks = self._concerts[0].tasks
-        dead = [job for job in await tasks.dead() if not job.reason.endswith(" is not known")]  # its parent was undone
+        dead = [job for job in await tasks.dead() if not job.error.endswith(" is not known")]  # its parent was undone
         waiting = (await tasks.jobs(state="waiting")).jobs
         for group in {group for job in waiting if (group := group_of(job.id))}:
             await tasks.group(group).close()  # that it was closed may be undone

@@ -25,7 +25,6 @@ from inconcert import (
     Coordinator,
     CoordinatorOptions,
     DeadItem,
-    DeadJob,
     Delivery,
     Draft,
     Election,
@@ -42,6 +41,7 @@ from inconcert import (
     Index,
     InvalidName,
     Job,
+    JobInfo,
     JobOptions,
     JobStatus,
     Joined,
@@ -482,7 +482,7 @@ async def probe_a_worker() -> None:
 
 async def operate_jobs() -> None:
     """What operators look at."""
-    assert_type(await concert.tasks.dead(limit=10), list[DeadJob])
+    assert_type(await concert.tasks.dead(limit=10), list[JobInfo])
     await concert.tasks.replay("id", args=[1], kwargs={"a": None}, queue="low")
     await concert.tasks.purge("id")
     assert_type(await concert.tasks.purge_all(older_than=timedelta(days=30), keep=10_000), int)

@@ -37,7 +37,6 @@ FACES = {
         "tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
-    "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
     "Deadlock": "id tasks things",
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
     "Draft": "limits name options returns text yields",
@@ -66,11 +65,11 @@ FACES = {
     "Inspection": "deadlocks locks processes silent waiters",
     "ItemConsumer": "holds is_redacted line name task waiting",
     "Job": "cancel created dependants id items progress reschedule result send status steps stream",
-    "JobDescription": "after args attempts debounce enqueued_at error headers id kwargs status task",
-    "JobPage": "after jobs",
-    "JobRecord": (
-        "args attempts claimed_at died_at due_at enqueued_at error id kwargs queue status task traceback unique worker"
+    "JobInfo": (
+        "after args attempts claimed_at debounce died_at due_at enqueued_at error headers id kwargs queue status task "
+        "traceback unique worker"
     ),
+    "JobPage": "after jobs",
     "Joined": "member value",
     "Latch": "count_down remaining wait",
     "Lease": "fencing_token holder is_lost kind lost name previous_lost release remaining renew",

@@ -11,7 +11,7 @@ from inconcert.cli.actions import Action, All, Ids, Left, Queue, Reason, Task, Y
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, call, print_json, print_table
 from inconcert.coordinator import Coordinator
-from inconcert.tasks.operating.job_pages import JobRecord
+from inconcert.tasks.operating.job_info import JobInfo
 from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["app"]
@@ -35,13 +35,13 @@ def list_dead(
 ) -> None:
     """Jobs that were dead-lettered, the latest first."""
 
-    async def question(concert: Coordinator) -> Sequence[JobRecord]:
+    async def question(concert: Coordinator) -> Sequence[JobInfo]:
         whole("limit", limit)
-        found: list[JobRecord] = []
+        found: list[JobInfo] = []
         after: str | None = None
         while True:
             page = await concert.tasks.jobs(state=JobStatus.FAILED, queue=queue, task=task, limit=1000, after=after)
-            found += [job for job in page.jobs if reason is None or reason in (job.error or "")]
+            found += [job for job in page.jobs if reason is None or reason in job.error]
             after = page.after
             if after is None or len(found) >= limit:
                 return found[:limit]

@@ -19,8 +19,8 @@ from inconcert.coordinator import Coordinator
 from inconcert.errors import JobFailed
 from inconcert.tasks.durable.step_records import StepRecord
 from inconcert.tasks.following.job import Job, Progress
+from inconcert.tasks.operating.job_info import JobInfo
 from inconcert.tasks.records.group_ids import group_of
-from inconcert.tasks.records.job_description import JobDescription
 from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["Shown", "show"]
@@ -49,7 +49,7 @@ class Shown:
 
     id: str
     status: JobStatus
-    described: JobDescription | None
+    described: JobInfo | None
     group: str | None
     dependants: Sequence[str]
     progress: Progress | None
@@ -128,7 +128,7 @@ def _lines(shown: Shown) -> list[tuple[str, object]]:
             ("task", job.task),
             ("call", call(job.args, job.kwargs)),
             ("enqueued", f"{ago(job.enqueued_at)} ago"),
-            ("failed attempts", job.attempts),
+            ("attempts", job.attempts),
             ("last error", None if shown.error else job.error),
             ("runs after", " ".join(job.after)),
         ]

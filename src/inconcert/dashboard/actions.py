@@ -269,8 +269,8 @@ async def _reason(concert: Coordinator, form: Form) -> str | None:
     if "reason" not in form:
         return None
     for job in await concert.tasks.dead(limit=AT_ONCE):
-        if reference("r", job.reason) == form["reason"]:
-            return job.reason
+        if reference("r", job.error) == form["reason"]:
+            return job.error
     raise HTTPException(404, "None of the latest dead letters has this reason any more.")
 
 

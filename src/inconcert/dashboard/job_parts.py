@@ -10,8 +10,8 @@ from inconcert.dashboard.redaction import Redact
 from inconcert.errors import GroupNotFound, InvalidPayload
 from inconcert.tasks.durable.step_records import StepRecord
 from inconcert.tasks.following.job import Job
+from inconcert.tasks.operating.job_info import JobInfo
 from inconcert.tasks.records.group_ids import group_of
-from inconcert.tasks.records.job_description import JobDescription
 from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.sending.group import GroupProgress
 
@@ -96,9 +96,7 @@ class JobParts:
     group: GroupView | None
 
 
-async def job_parts(
-    concert: Coordinator, redact: Redact, job: Job[object], described: JobDescription | None
-) -> JobParts:
+async def job_parts(concert: Coordinator, redact: Redact, job: Job[object], described: JobInfo | None) -> JobParts:
     """What belongs to this job, of which this is stored, if anything still is."""
     after = [] if described is None else list(dict.fromkeys(described.after))
     (steps, unread_steps), (items, unread_items), dependants, group = await asyncio.gather(
@@ -164,7 +162,7 @@ async def _group(concert: Coordinator, job_id: str) -> GroupView | None:
     return GroupView(group_id, progress, callback.id if is_linked else None)
 
 
-async def _parent(concert: Coordinator, redact: Redact, job_id: str, known: JobDescription | None) -> RelatedView:
+async def _parent(concert: Coordinator, redact: Redact, job_id: str, known: JobInfo | None) -> RelatedView:
     if known is not None:
         return RelatedView(job_id, redact("task", known.task), known.status)
     return RelatedView(job_id, None, await concert.tasks.job(job_id).status())

@@ -14,9 +14,7 @@ from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.requests import LARGEST_EDITED
 from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import JobCancelled, JobFailed, JobNotFound
-from inconcert.tasks.operating.dead_jobs import DeadJob
-from inconcert.tasks.operating.job_pages import JobRecord
-from inconcert.tasks.records.job_description import JobDescription
+from inconcert.tasks.operating.job_info import JobInfo
 from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["DeadView", "EndedView", "JobRow", "JobView", "dead_jobs", "ended_jobs", "job_rows", "job_view"]
@@ -191,11 +189,11 @@ async def job_view(concert: Coordinator, poll: Poll, redact: Redact, job_id: str
     return view
 
 
-def _due(job: JobRecord) -> str:
+def _due(job: JobInfo) -> str:
     return "held back" if job.due_at is None else ahead(job.due_at)
 
 
-def _with_call(view: JobView, redact: Redact, job: JobDescription) -> JobView:
+def _with_call(view: JobView, redact: Redact, job: JobInfo) -> JobView:
     """The same with its task and its arguments; those of a dead-lettered job to be edited, if they may be."""
     text = as_json({"args": job.args, "kwargs": job.kwargs})
     shown = redact("arguments", text)
@@ -207,14 +205,14 @@ def _with_call(view: JobView, redact: Redact, job: JobDescription) -> JobView:
     return replace(view, args=args, kwargs=kwargs) if len((args + kwargs).encode()) <= LARGEST_EDITED else view
 
 
-def _dead_view(redact: Redact, job: DeadJob) -> DeadView:
+def _dead_view(redact: Redact, job: JobInfo) -> DeadView:
     return DeadView(
         id=job.id,
-        task=redact("task", job.name),
+        task=redact("task", job.task),
         queue=redact("queue", job.queue),
         arguments=shortened(redact("arguments", as_json({"args": job.args, "kwargs": job.kwargs})), _LONGEST),
-        reason=shortened(redact("error", job.reason), _LONGEST),
-        reason_key=reference("r", job.reason),
+        reason=shortened(redact("error", job.error), _LONGEST),
+        reason_key=reference("r", job.error),
         attempts=job.attempts,
-        died_at=job.died_at,
+        died_at=job.died_at or 0.0,
     )

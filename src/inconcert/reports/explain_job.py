@@ -13,9 +13,9 @@ from inconcert.reports.explain_limits import explain_limits
 from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.report import Inspection, ago, whereabouts
 from inconcert.tasks.operating.admin import Tasks
+from inconcert.tasks.operating.job_info import JobInfo
 from inconcert.tasks.operating.queue_stats import QueueStats
 from inconcert.tasks.records.group_ids import group_of, is_callback
-from inconcert.tasks.records.job_description import JobDescription
 from inconcert.tasks.records.limits import HELD_BACK_MS
 from inconcert.tasks.records.status import JobStatus, Snapshot
 from inconcert.tasks.records.store import LOCATE, JobKeyspace
@@ -174,7 +174,7 @@ class JobQuestion:
             self._ref.session, self._keys, self._id, task=task, queue=queue, due=due, running=running
         )
 
-    async def _not_due(self, queue: str, job: JobDescription, place: _Place, when: str) -> Reason:
+    async def _not_due(self, queue: str, job: JobInfo, place: _Place, when: str) -> Reason:
         """For what time it waits."""
         try:
             steps = await self._tasks.job(self._id).steps()

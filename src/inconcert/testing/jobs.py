@@ -87,7 +87,7 @@ async def drain(concert: Coordinator, *, delayed: bool = False, may_fail: bool =
     if not may_fail:
         for letter in await concert.tasks.dead(limit=_MOST_DEAD):
             if letter.id not in before:
-                error = JobFailed(letter.id, letter.reason, letter.traceback, letter.attempts)
+                error = JobFailed(letter.id, letter.error, letter.traceback, letter.attempts)
                 drain.failures.setdefault(letter.id, error)
         drain.raise_failure()
 

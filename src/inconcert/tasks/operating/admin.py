@@ -13,13 +13,13 @@ from inconcert._rules.names import check_job_id, check_name
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.following.job import Job, JobLink
 from inconcert.tasks.following.watch import Watches
-from inconcert.tasks.operating.dead_jobs import DeadJob, DeadJobs
+from inconcert.tasks.operating.dead_jobs import DeadJobs
 from inconcert.tasks.operating.job_actions import JobActions
+from inconcert.tasks.operating.job_info import JobInfo, describe
 from inconcert.tasks.operating.job_pages import JobPage, JobPages
 from inconcert.tasks.operating.queue_stats import TaskStats, read_stats
 from inconcert.tasks.records.group_ids import check_group_id
 from inconcert.tasks.records.history import EndedJob, Histories
-from inconcert.tasks.records.job_description import JobDescription, describe
 from inconcert.tasks.records.queue_names import queue_names
 from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.records.store import (
@@ -150,7 +150,7 @@ class Tasks:
         """
         return await self._histories.latest(name_of_task(task), limit)
 
-    async def describe(self, *job_ids: str) -> dict[str, JobDescription]:
+    async def describe(self, *job_ids: str) -> dict[str, JobInfo]:
         """What is stored of these jobs, as far as they have not ended, or were dead-lettered.
 
         Args:
@@ -189,7 +189,7 @@ class Tasks:
         """
         await self._pause(queue, is_paused=0)
 
-    async def dead(self, *, limit: int = 100) -> list[DeadJob]:
+    async def dead(self, *, limit: int = 100) -> list[JobInfo]:
         """Dead-lettered jobs, latest first.
 
         Args:
@@ -343,7 +343,7 @@ class Tasks:
         Args:
             queue: Only jobs that came from this queue; None for all.
             task: Only this task, or the one of this name; None for all.
-            reason: Only jobs whose `DeadJob.reason` contains this text; None for all.
+            reason: Only jobs whose `JobInfo.error` contains this text; None for all.
             limit: How many at most; None for all.
 
         Returns:
@@ -373,7 +373,7 @@ class Tasks:
         Args:
             queue: Only jobs that came from this queue; None for all.
             task: Only this task, or the one of this name; None for all.
-            reason: Only jobs whose `DeadJob.reason` contains this text; None for all.
+            reason: Only jobs whose `JobInfo.error` contains this text; None for all.
             older_than: Only jobs that were dead-lettered longer ago than this, in seconds.
             keep: How many of the latest of all dead-lettered jobs stay; 0 for none.
 

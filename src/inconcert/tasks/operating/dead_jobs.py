@@ -2,9 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
-from typing import cast
 
 import msgspec
 
@@ -13,43 +11,16 @@ from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
 from inconcert._rules.names import check_job_id
 from inconcert._rules.payloads import JSON
-from inconcert._rules.signing import KeyRing
 from inconcert.errors import JobNotFound
+from inconcert.tasks.operating.job_info import JobInfo, as_called, as_dead
 from inconcert.tasks.operating.replaying import replay_dependants
 from inconcert.tasks.records.envelope import JOB, marks_of, read_envelope, seal, verify_envelope
 from inconcert.tasks.records.history import history_note
 from inconcert.tasks.records.store import DEAD_TIMES, JobKeys, JobKeyspace
 
-__all__ = ["DeadJob", "DeadJobs"]
+__all__ = ["DeadJobs"]
 
 _MOST_TIMES = 1000  # in one reply
-
-
-@dataclass(frozen=True, slots=True)
-class DeadJob:
-    """A dead-lettered job.
-
-    Attributes:
-        id: Which job.
-        name: Which task; `?` if its envelope cannot be read.
-        args: Its positional arguments.
-        kwargs: Its named arguments.
-        queue: The queue that it came from.
-        reason: Why it was dead-lettered, in one line.
-        traceback: Where its last error was raised, as text; empty if none was.
-        attempts: How many attempts there were, including those whose worker died.
-        died_at: When it was dead-lettered, in seconds since 1970 by the server's clock.
-    """
-
-    id: str
-    name: str
-    args: Sequence[JSON]
-    kwargs: Mapping[str, JSON]
-    queue: str
-    reason: str
-    traceback: str
-    attempts: int
-    died_at: float
 
 
 class DeadJobs:
@@ -66,14 +37,17 @@ class DeadJobs:
         self._jobs = jobs
         self._dead_letters = dead_letters
 
-    async def latest(self, limit: int) -> list[DeadJob]:
+    async def latest(self, limit: int) -> list[JobInfo]:
         """See `Tasks.dead`."""
         letters: list[DeadLetter] = []
         for dead_letters in self._dead_letters:
             found = await dead_letters.latest(limit=limit)
             letters = nlargest(limit, [*letters, *found], key=lambda letter: letter.died_at)
         key_ring = self._ref.session.key_ring
-        return [_dead_job(key_ring, letter) for letter in letters]
+        return [
+            as_dead(as_called(key_ring, dead.id, dead.body), dead.reason, queue=dead.queue, died_at=dead.died_at)
+            for dead in letters
+        ]
 
     async def replay(
         self,
@@ -155,18 +129,3 @@ class DeadJobs:
             if len(portion) < limit:
                 break
         return found
-
-
-def _dead_job(key_ring: KeyRing, letter: DeadLetter) -> DeadJob:
-    envelope = read_envelope(key_ring, letter.id, split_body(letter.body)[1])
-    return DeadJob(
-        id=letter.id,
-        name=envelope.name,
-        args=cast("Sequence[JSON]", envelope.args),
-        kwargs=cast("Mapping[str, JSON]", envelope.kwargs),
-        queue=letter.queue,
-        reason=letter.reason.reason,
-        traceback=letter.reason.traceback,
-        attempts=letter.reason.attempts,
-        died_at=letter.died_at,
-    )

@@ -14,7 +14,8 @@ from inconcert._claims.keys import QueueKeys
 from inconcert._core.session import SessionRef
 from inconcert._rules.limits import whole
 from inconcert.tasks.following.cancellation import HAD_ENDED, cancel
-from inconcert.tasks.operating.job_pages import JobRecord, JobWalk, listed
+from inconcert.tasks.operating.job_info import JobInfo
+from inconcert.tasks.operating.job_pages import JobWalk, listed
 from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.records.store import RESCHEDULE, JobKeys, JobKeyspace
 
@@ -23,7 +24,7 @@ __all__ = ["JobActions"]
 _LIVE = (JobStatus.WAITING, JobStatus.DELAYED, JobStatus.QUEUED, JobStatus.RUNNING)
 _BEFORE_RUNNING = _LIVE[:-1]
 
-Act: TypeAlias = Callable[[JobKeys, QueueKeys, Sequence[JobRecord]], Awaitable[int]]
+Act: TypeAlias = Callable[[JobKeys, QueueKeys, Sequence[JobInfo]], Awaitable[int]]
 """Changes these jobs, which are of one queue; returns how many it has changed."""
 
 
@@ -65,7 +66,7 @@ class JobActions:
     ) -> int:
         """See `Tasks.purge_all`; `keep` is for each partition."""
 
-        async def purge(keys: JobKeys, place: QueueKeys, records: Sequence[JobRecord]) -> int:
+        async def purge(keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:
             del place
             ids, kept = [record.id for record in records], keep[keys.number]
             return await self._dead_letters[keys.number].purge(ids, older_than=older_than, keep=kept)
@@ -74,7 +75,7 @@ class JobActions:
 
     # Private.
 
-    async def _do(self, act: Act, portions: AsyncGenerator[list[JobRecord]], limit: int | None) -> int:
+    async def _do(self, act: Act, portions: AsyncGenerator[list[JobInfo]], limit: int | None) -> int:
         """Change at most so many of these; returns how many were changed."""
         if limit is not None:
             whole("limit", limit)
@@ -91,30 +92,30 @@ class JobActions:
 
     async def _found(
         self, statuses: Sequence[JobStatus], queue: str | None, task: str | None, reason: str | None = None
-    ) -> AsyncGenerator[list[JobRecord]]:
+    ) -> AsyncGenerator[list[JobInfo]]:
         """The jobs that are meant, in portions of one partition."""
         walk = JobWalk(self._ref, self._jobs, statuses, queue=queue, task=task)
         async with aclosing(walk.portions()) as portions:
             async for portion in portions:
                 records = [record for record, _ in portion if record is not None]
                 if reason is not None:
-                    records = [record for record in records if reason in (record.error or "")]
+                    records = [record for record in records if reason in record.error]
                 if records:
                     yield records
 
-    async def _cancel(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobRecord]) -> int:
+    async def _cancel(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:
         ids = [record.id for record in records]
         answers = await cancel(self._ref.session, self._jobs, keys, place, ids)
         return sum(answer != HAD_ENDED for answer in answers)
 
-    async def _promote(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobRecord]) -> int:
+    async def _promote(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:
         ids, session = [record.id for record in records], self._ref.session
         request = session.new_address()
         command = RESCHEDULE(keys, place, delay_ms=0, name=place.name, request=request, ids=ids)
         promoted: int = await session.run(command)
         return promoted
 
-    async def _replay(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobRecord]) -> int:
+    async def _replay(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:
         letters = [Replayed(record.id, unique=record.unique) for record in records]
         return await self._dead_letters[keys.number].replay(letters, place)
 

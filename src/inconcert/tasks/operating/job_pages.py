@@ -6,22 +6,18 @@ of them, as far as they are still there.
 """
 
 import base64
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
 import msgspec
 
-from inconcert._claims.dead_letters import Reason
-from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
 from inconcert._redis.protocol.replies import rows
 from inconcert._rules.limits import whole
-from inconcert._rules.payloads import JSON
-from inconcert.tasks.records.envelope import read_envelope
-from inconcert.tasks.records.job_description import DescribedRow, state_and_place
+from inconcert.tasks.operating.job_info import DescribedRow, JobInfo, job_info, state_and_place
 from inconcert.tasks.records.limits import HELD_BACK_MS
 from inconcert.tasks.records.queue_names import queue_names
 from inconcert.tasks.records.status import JobStatus
@@ -37,9 +33,9 @@ from inconcert.tasks.records.store import (
     JobKeyspace,
     StatsRow,
 )
-from inconcert.tasks.running.workers import Workers, consumer_of
+from inconcert.tasks.running.workers import Workers
 
-__all__ = ["JobPage", "JobPages", "JobRecord", "JobWalk", "listed"]
+__all__ = ["JobPage", "JobPages", "JobWalk", "listed"]
 
 # In the order of a job's life: one that goes on while it is listed is shown once more, and not left out.
 _LISTED = (JobStatus.WAITING, JobStatus.DELAYED, JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.FAILED)
@@ -54,45 +50,6 @@ _MOST_QUEUES = 100  # of which one script says how much they have
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
-    """A job, as it was when it was listed.
-
-    Attributes:
-        id: Which job.
-        task: The name of its task; `?` if its envelope cannot be read, or is not signed as `signing_keys` demand.
-        args: Its positional arguments; empty if its envelope cannot be read.
-        kwargs: Its named arguments; likewise.
-        status: Its state.
-        queue: The queue that it is in, or came from.
-        attempts: How many attempts were begun, including those whose worker died.
-        enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock, as all times here.
-        due_at: When it is due, if it is delayed, and not held back by a limit.
-        claimed_at: Since when its worker has it, if it is running.
-        died_at: When it was dead-lettered, if it failed.
-        worker: The id of its worker, as `Tasks.workers` lists it, if it is running.
-        error: Why it was dead-lettered, or why the latest attempt that failed did, in short; None if none has.
-        traceback: Where its last error was raised, as text, if it failed; empty if none was.
-        unique: Its unique name; empty if it has none.
-    """
-
-    id: str
-    task: str
-    args: Sequence[JSON]
-    kwargs: Mapping[str, JSON]
-    status: JobStatus
-    queue: str
-    attempts: int
-    enqueued_at: float
-    due_at: float | None = None
-    claimed_at: float | None = None
-    died_at: float | None = None
-    worker: str | None = None
-    error: str | None = None
-    traceback: str = ""
-    unique: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class JobPage:
     """A part of a list of jobs.
 
@@ -101,7 +58,7 @@ class JobPage:
         after: Give it as `after` for the next page; None if this was the last.
     """
 
-    jobs: Sequence[JobRecord]
+    jobs: Sequence[JobInfo]
     after: str | None
 
 
@@ -170,7 +127,7 @@ class JobWalk:
         self._head = b"" if task is None else b'{"name":' + msgspec.json.encode(task)
         self._at_once = min(at_once, _MOST_AT_ONCE)
 
-    async def portions(self, cursor: _Cursor | None = None) -> AsyncGenerator[list[tuple[JobRecord | None, _Cursor]]]:
+    async def portions(self, cursor: _Cursor | None = None) -> AsyncGenerator[list[tuple[JobInfo | None, _Cursor]]]:
         """The jobs after this one, each with the cursor after it; None for one that is gone, or not meant."""
         for status in self._statuses[0 if cursor is None else self._statuses.index(cursor.status) :]:
             first = 0 if cursor is None or cursor.status is not status else cursor.partition
@@ -186,7 +143,7 @@ class JobWalk:
 
     # Private.
 
-    async def _portions_of(self, cursor: _Cursor) -> AsyncGenerator[list[tuple[JobRecord | None, _Cursor]]]:
+    async def _portions_of(self, cursor: _Cursor) -> AsyncGenerator[list[tuple[JobInfo | None, _Cursor]]]:
         """The jobs of one source after this one."""
         keys, is_last = self._jobs.partitions[cursor.partition], False
         while not is_last:
@@ -195,7 +152,7 @@ class JobWalk:
                 command = DESCRIBE_JOBS(keys, head=self._head, ids=[one.id for one in found])
                 looked, *flat = await self._ref.session.run(command)
                 described = {row.id.decode(): row for row in rows(flat, DescribedRow)}
-                portion: list[tuple[JobRecord | None, _Cursor]] = []
+                portion: list[tuple[JobInfo | None, _Cursor]] = []
                 for one in found[:looked]:
                     cursor = msgspec.structs.replace(cursor, position=one.position)
                     row = described.get(one.id)
@@ -255,36 +212,20 @@ class JobWalk:
         found = [_Found(id_, "", (after, *ids[n + 1 :])) for n, id_ in enumerate(ids[:_MOST_AT_ONCE])]
         return found, after == "0" and len(found) == len(ids)
 
-    def _record(self, cursor: _Cursor, found: _Found, row: DescribedRow) -> JobRecord | None:
+    def _record(self, cursor: _Cursor, found: _Found, row: DescribedRow) -> JobInfo | None:
         """The job; None if it is elsewhere by now, or not meant."""
         status, where = state_and_place(row.state.decode())
         if status is not cursor.status or (status in _NAMING_PLACE and where != cursor.place):
             return None
-        enqueued_ms, text = split_body(row.body)
-        envelope = read_envelope(self._ref.session.key_ring, found.id, text)
-        job = JobRecord(
-            id=found.id,
-            task=envelope.name,
-            args=cast("Sequence[JSON]", envelope.args),
-            kwargs=cast("Mapping[str, JSON]", envelope.kwargs),
-            status=status,
-            queue=where if status is JobStatus.WAITING else cursor.place,
-            attempts=row.failures + row.crashes,
-            enqueued_at=enqueued_ms / 1000,
-            error=row.error,
-            unique=envelope.unique,
-        )
-        if status is JobStatus.DELAYED:
+        job = job_info(self._ref.session.key_ring, row)
+        if status is JobStatus.QUEUED:
+            job = replace(job, queue=cursor.place)
+        elif status is JobStatus.DELAYED:
             due_ms = float(found.about)  # without end for one that a limit holds back
             job = replace(job, due_at=due_ms / 1000 if due_ms < HELD_BACK_MS else None)
         elif status is JobStatus.RUNNING:
             _, attempt, since_ms, queue = found.about.split(" ", 3)
-            worker = consumer_of(cursor.place, row.about)
-            job = replace(job, queue=queue, attempts=int(attempt), claimed_at=int(since_ms) / 1000, worker=worker)
-        elif status is JobStatus.FAILED:
-            reason, queue = Reason.read(row.about), row.about.partition(b"\n")[2].decode()
-            job = replace(job, queue=queue, attempts=reason.attempts, died_at=float(found.about) / 1000)
-            job = replace(job, error=reason.reason, traceback=reason.traceback)
+            job = replace(job, queue=queue, attempts=int(attempt), claimed_at=int(since_ms) / 1000)
         is_meant = self._queue in (None, job.queue) and self._task in (None, job.task)
         return job if is_meant else None
 
@@ -312,7 +253,7 @@ class JobPages:
             raise ValueError(f"after is {after!r}, of another list; give the `after` of a page of this one")
         at_once = limit if task is None and (queue is None or state in _BY_QUEUE) else _MOST_AT_ONCE
         walk = JobWalk(self._ref, self._jobs, statuses, queue=queue, task=task, at_once=at_once)
-        jobs: list[JobRecord] = []
+        jobs: list[JobInfo] = []
         read = 0
         async with aclosing(walk.portions(cursor)) as portions:
             async for portion in portions:
