@@ -20,8 +20,8 @@ from inconcert._redis.protocol.scripts import Command
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
-from tests.support.quick_fakeredis import install as install_quick_fakeredis
-from tests.support.raw import client_of, close_raw, new_client
+from tests.support.quick_drivers import install as install_quick_drivers
+from tests.support.raw import client_of, close_raw
 from tests.support.servers import RealServer
 from tests.support.twice import commands, names, not_repeated
 from tests.support.world import Kind, World, examples, world
@@ -159,7 +159,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Also in each process that runs tests beside others."""
-    install_quick_fakeredis()
+    gc.disable()  # until all is collected, of which there is much, and no garbage
+    install_quick_drivers()
     options = config.option
     World(
         least_rights=options.least_rights,
@@ -211,17 +212,30 @@ def _case(item: pytest.Item, ids: Container[str]) -> str:
     """The same for cases of which the first is enough; empty for those that are left out."""
     options, parts = item.config.option, item.path.parts
     function = item.nodeid.partition("[")[0]
-    drawn = zlib.crc32(function.encode())  # the same in each process, and whatever else is chosen
     if options.one_each and "unit" not in parts:  # there each case is a script or a page of its own
-        return "" if drawn % options.one_each else function
+        return function if _is_chosen(function, options.one_each) else ""
     is_twin = "fakeredis" in item.nodeid and item.nodeid.replace("fakeredis", "real") in ids
     if options.one_fake_each and is_twin and "stateful" not in parts:  # a model draws other steps on each server
-        return "" if drawn % options.one_fake_each else f"{function} on fakeredis"
+        return f"{function} on fakeredis" if _is_chosen(function, options.one_fake_each) else ""
     return item.nodeid
+
+
+def _is_chosen(function: str, each: int) -> bool:
+    """Whether it is one of each so many: the same in each process, and whatever else is chosen."""
+    return zlib.crc32(function.encode()) % each == 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[pytest.Item] | None:
+    """Make no cases of functions that are left out, for that takes most of the time of a collection."""
+    each: int | None = collector.config.option.one_each
+    is_function = name.startswith("test_") and "unit" not in collector.path.parts
+    return [] if each and is_function and not _is_chosen(f"{collector.nodeid}::{name}", each) else None
 
 
 def pytest_collection_finish() -> None:
     """What is there for the whole run need not be looked at by any garbage collection, which would pause a test."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -255,16 +269,25 @@ def _valid(part: Any) -> Any:
 
 
 async def nothing_is_left(server: RealServer | RealCluster, namespace: str) -> None:
-    """After a test with this namespace: every key ends by itself or is meant to stay, and nobody listens."""
+    """After a test with this namespace: every key ends by itself or is meant to stay, and nobody listens.
+
+    Then its keys are removed, for whoever looks next looks through all that there are.
+    """
     for node in server.nodes if isinstance(server, RealCluster) else [server]:
-        async with new_client(node.admin_url) as client:
-            async for key in client.scan_iter(match=f"*{namespace}:*", count=1000):
+        client = node.client
+        keys = list(client.scan_iter(match=f"*{namespace}:*", count=1000))
+        with client.pipeline(transaction=False) as asked:
+            for key in keys:
+                asked.pttl(key)
+            for key, left in zip(keys, asked.execute(), strict=True):
                 name = key.decode()
-                if not is_permanent(name):
-                    assert await client.pttl(key) != -1, f"{name} would stay for ever"
+                assert left != -1 or is_permanent(name), f"{name} would stay for ever"
+            for key in keys:
+                asked.unlink(key)
+            asked.execute()
 
-            async def no_inbox() -> bool:
-                listed = "SHARDCHANNELS" if isinstance(server, RealCluster) else "CHANNELS"
-                return not await client.execute_command("PUBSUB", listed, f"{namespace}:*:inbox:*")
+        def no_inbox(client: Any = client) -> bool:
+            listed = "SHARDCHANNELS" if isinstance(server, RealCluster) else "CHANNELS"
+            return not client.execute_command(f"PUBSUB {listed}", f"{namespace}:*:inbox:*")
 
-            await eventually(no_inbox)
+        await eventually(no_inbox)

@@ -2,18 +2,24 @@
 
 import asyncio
 import os
+import pkgutil
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
-from inconcert import Coordinator
+from inconcert import Coordinator, cli
 from inconcert.cli import main
 from inconcert.cli.commands import app
 from tests.support.processes import Child, spawn
 
 __all__ = ["ROOT", "SERVICE", "here", "run", "run_as_pid_1", "run_under_nohup", "start", "variables_of"]
+
+for module in pkgutil.iter_modules(cli.__path__):  # each command imports its own, and a fork need not
+    import_module(f"inconcert.cli.{module.name}")
+import_module("pydantic.types")  # typer imports it for each command, where it is installed
 
 SERVICE = "tests.support.service:concert"
 ROOT = Path(__file__).parents[2]

@@ -13,6 +13,7 @@ import importlib
 import inspect
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -30,6 +31,7 @@ from typing import IO, Any
 
 import anyio.lowlevel
 
+import inconcert
 from tests.support.world import new_loop
 
 __all__ = ["Fork", "environment", "run"]
@@ -236,10 +238,17 @@ def _changes() -> Iterator[tuple[int, int]]:
             yield found
 
 
+def _import_all() -> None:
+    """What each fork would otherwise have to import when it uses it first; less what few use."""
+    for module in pkgutil.walk_packages(inconcert.__path__, "inconcert."):
+        if module.name.split(".")[1] not in ("__main__", "cli", "dashboard", "integrations", "testing"):
+            importlib.import_module(module.name)
+
+
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         runner.run(anyio.lowlevel.checkpoint())
-    importlib.import_module("inconcert.coordinator")  # and what else each fork would have to import
+    _import_all()
     asked = _Server(socket.socket(fileno=int(sys.argv[1]))).serve()
     if asked:
         asked.run()

@@ -57,6 +57,7 @@ class RealServer:
         self._password = options.get("requirepass")
         self._options = {name.replace("_", "-"): value for name, value in options.items()}
         self._process: Leashed | None = None
+        self._client: Any = None
 
     def __enter__(self) -> Self:
         try:
@@ -68,6 +69,13 @@ class RealServer:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    @property
+    def client(self) -> Any:
+        """For the default user, not async, and open until the server is closed: for what is asked after each test."""
+        if self._client is None:
+            self._client = redis.Redis.from_url(self.admin_url)  # pyright: ignore[reportUnknownMemberType] - its types have holes
+        return self._client
 
     @property
     def version(self) -> Server:
@@ -156,6 +164,8 @@ class RealServer:
 
     def close(self) -> None:
         """Kill it and remove its folder."""
+        if self._client is not None:
+            self._client.close()
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
