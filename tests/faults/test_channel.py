@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 import redis
 from redis.asyncio import RedisCluster
@@ -510,6 +511,18 @@ async def test_closing_is_quick_when_the_last_reply_is_an_error(concert: Coordin
     await other.__aexit__(None, None, None)
     assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], WrongState)
     assert time.monotonic() - began < 1.0
+
+
+async def test_cancelled_opening_ends_though_nobody_answers(proxy: Proxy) -> None:
+    """In whichever turn of the loop it is cancelled: once is enough, and no timeout is waited for."""
+    proxy.mute()
+    for turns in range(20):
+        opening = asyncio.create_task(Coordinator(proxy.url).__aenter__())
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        opening.cancel()
+        await asyncio.wait([opening], timeout=2.0)
+        assert opening.cancelled(), f"after {turns} turns"
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

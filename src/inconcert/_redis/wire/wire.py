@@ -9,8 +9,8 @@ import asyncio
 import logging
 import math
 import struct
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, cast
 
 import anyio
@@ -105,7 +105,8 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
         with anyio.fail_after(timeout):
             # An idle connection from the pool may have unread input, which must not be read here.
             await connection.disconnect(nowait=True)
-            await connection.connect()  # type: ignore[no-untyped-call]
+            with _unlimited(connection):
+                await connection.connect()  # type: ignore[no-untyped-call]
             if await has_input(connection):
                 raise ConnectionError("the new connection says something that nobody asked for")
             await check_role(connection, pool)
@@ -119,6 +120,19 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
         if isinstance(error, Exception):
             raise cannot_connect(error, connection, timeout=timeout) from in_brief(error)
         raise
+
+
+@contextmanager
+def _unlimited(connection: Connection) -> Generator[None]:
+    """Have the driver set no time limit of its own, for which it calls `asyncio.wait_for`.
+
+    In Python 3.11 that swallows a cancellation which comes as it ends, and then the driver waits for an answer.
+    """
+    timeout, connection.socket_timeout = connection.socket_timeout, None
+    try:
+        yield
+    finally:
+        connection.socket_timeout = timeout
 
 
 def _take_over(connection: Connection, pool: Pool, receiver: Receiver, socket: "_SocketOf") -> Wire:
