@@ -14,6 +14,7 @@ from mkdocs.utils.meta import get_data
 
 import inconcert
 from inconcert import durable
+from inconcert._redis.operate.rights import _DATA, Server, least_rights, sentinel_rights
 from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, blocks, links, python, targets, title
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
@@ -106,6 +107,32 @@ def description(page: Path) -> str:
     """The description in the front matter of a page."""
     _, front = get_data(page.read_text("utf-8"))
     return str(front.get("description", ""))
+
+
+def test_page_of_servers_names_each_command_that_is_not_about_data() -> None:
+    """Who asks whether a service will do must know what it has to allow."""
+    text = (DOCS / "where-it-runs.md").read_text("utf-8")
+    one = least_rights("shop", server=Server.REDIS_7_2, failover_guard=True, replicas=True, inspect=True)
+    cluster = least_rights("shop", cluster=True, inspect=True)
+    needed = {rule.removeprefix("+") for rule in [*one, *cluster, *sentinel_rights()] if rule.startswith("+")}
+
+    assert len(needed - set(_DATA)) > 20
+    assert {name for name in needed - set(_DATA) if f"`{name.replace('|', ' ').upper()}`" not in text} == set()
+
+
+def test_only_servers_of_the_tests_are_called_tested() -> None:
+    """A claim without a run behind it is an advertisement."""
+    servers = (DOCS / "where-it-runs.md").read_text("utf-8").partition("## Servers\n")[2].partition("\n## ")[0]
+    runs = (
+        (DOCS / "explanation" / "correctness.md").read_text("utf-8").partition("## Servers\n")[2].partition("\n## ")[0]
+    )
+    tested = set(re.findall(r"^\| ([\w. ]+) \| tested \|", servers, re.MULTILINE))
+
+    assert tested == set(re.findall(r"^\| ((?:Valkey|Redis|fakeredis) [\d.]+) \|", runs, re.MULTILINE))
+    assert (
+        "| tested |"
+        not in (DOCS / "where-it-runs.md").read_text("utf-8").partition("## Managed")[2].partition("## Python")[0]
+    )
 
 
 def test_script_that_contributing_shows_is_one_of_ours() -> None:

@@ -57,6 +57,7 @@ WANTED = {
     "how-to/migrate/taskiq.html": "taskiq",
     "how-to/migrate/docket.html": "docket",
     "how-to/migrate/index.html": "Huey, Dramatiq, Temporal",
+    "where-it-runs.html": "ElastiCache, MemoryDB, Upstash, Dragonfly, KeyDB, Garnet, Memorystore, Azure, Windows",
     "explanation/threats.html": "security model",
     "explanation/performance.html": "benchmark, performance",
 }
