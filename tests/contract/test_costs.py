@@ -3,6 +3,7 @@
 `COSTS` has all the numbers.  Raise one only with a reason in the commit; lower it when the work has become cheaper.
 """
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -181,6 +182,34 @@ async def test_item(concert: Coordinator, meter: Meter) -> None:
 
     await one()
     check("an item, put, taken and acknowledged", await meter.cost_of(one))
+
+
+async def test_item_costs_the_same_however_many_wait(
+    concert: Coordinator, elsewhere: Coordinator, meter: Meter
+) -> None:
+    """In the process that gets it, where it goes to the one that has waited longest."""
+    queue = concert.queue("q")
+    waiting: set[asyncio.Task[None]] = set()
+
+    async def get() -> None:
+        async with await queue.get(timeout=None):
+            pass
+
+    async def put() -> None:
+        await elsewhere.queue("q").put(1)
+        done, _ = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
+        waiting.difference_update(done)
+
+    async def cost_among(count: int) -> float:
+        waiting.update(asyncio.create_task(get()) for _ in range(count - len(waiting)))
+        await put()  # which comes when all of them wait
+        return (await meter.cost_of(put)).bytecodes
+
+    few, many = [await cost_among(count) for count in (10, 1_000)]
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    assert many <= few + 100
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
