@@ -12,7 +12,7 @@ from inconcert.tasks.following.cancellation import HAD_ENDED, cancel
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
-from tests.support.jobs import status
+from tests.support.jobs import make_due, status
 from tests.support.limits import WITHIN, Running, first, in_line, places
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -151,6 +151,27 @@ async def test_each_key_has_its_own_limit(any_concert: Coordinator) -> None:
             await job.result(timeout=WITHIN)
     assert running.most == {"a": 2, "b": running.most["b"], "all": 3}
     assert await places(any_concert) == 0
+
+
+@pytest.mark.parametrize("share", [False, True])
+async def test_next_job_of_a_key_passes_one_that_is_tried_again(concert: Coordinator, *, share: bool) -> None:
+    """One at a time is not an order: what waits for its next attempt has no place meanwhile."""
+    began: list[int] = []
+
+    @concert.task(name="t", key=first, key_limit=1, share=share, backoff=lambda _: 3600.0)
+    async def work(tenant: str, number: int) -> None:
+        del tenant
+        began.append(number)
+        if len(began) == 1:
+            raise ValueError("once")
+
+    for number in range(3):
+        await work.enqueue("a", number)
+    await concert.run_worker("default", burst=True)
+    assert sorted(began) == [0, 1, 2]
+    await make_due(concert, "default")
+    await concert.run_worker("default", burst=True)
+    assert began[3:] == began[:1]
 
 
 @pytest.mark.parametrize("how", ["fail", "cancel", "retry", "sleep", "wait", "undo", "follow"])

@@ -400,6 +400,12 @@ async def test_worker_answers_probes(concert: Coordinator) -> None:
     assert (refused.returncode, "give HOST:PORT" in refused.stderr) == (2, True)
 
 
+async def test_queues_without_their_option_are_refused_with_it(concert: Coordinator) -> None:
+    """Nothing is run; the error has what to give instead."""
+    refused = await here(concert, "worker", SERVICE, "mail", "default")
+    assert (refused.exit_code, "give queues as  --queues mail,default" in refused.stderr) == (2, True)
+
+
 @pytest.mark.torture
 async def test_healthy_process_is_never_red(concert: Coordinator, request: pytest.FixtureRequest) -> None:
     """With the real limits: idle for a while, then under load, and so on; asked twice a second."""
@@ -1092,7 +1098,11 @@ async def test_lock_is_released_by_force(concert: Coordinator, elsewhere: Coordi
     await eventually(lambda: lease.is_lost)
     again = await here(concert, "release", "lock:item:42", "--yes")
     assert (again.exit_code, "nobody holds lock 'item:42' now" in again.stderr) == (1, True)
-    for thing, words in (("item", "is not KIND:NAME"), ("mailbox:x", "kind is 'mailbox'")):
+    for thing, words in (
+        ("item", "is not KIND:NAME; write such as lock:item:42"),
+        ("lock:", "'lock:' is not KIND:NAME; write such as lock:item:42"),
+        ("mailbox:x", "kind is 'mailbox'"),
+    ):
         refused = await here(concert, "release", thing, "--yes")
         assert (refused.exit_code, words in refused.stderr) == (2, True)
 
