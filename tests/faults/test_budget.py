@@ -17,12 +17,13 @@ from typing import Any, cast
 import pytest
 
 import inconcert
-from inconcert import Coordinator
-from inconcert._redis.wire import turns
+from inconcert import Coordinator, NotConnected, OutcomeUnknown, Unavailable
+from inconcert._redis.wire import channel, turns
 from inconcert._redis.wire.turns import IN_A_TURN
 from inconcert.integrations.prometheus import Metrics
 from tests.support.eventually import eventually
 from tests.support.inner import broadcasts_of, channel_of
+from tests.support.servers import RealServer
 
 PACKAGE = f"{Path(inconcert.__file__).parent}/"
 EACH = 15  # calls of one function for an entry, such as for each frame of a task
@@ -142,6 +143,49 @@ async def subscriptions(concert: Coordinator, elsewhere: Coordinator, count: int
     return tasks
 
 
+async def writers(concert: Coordinator, elsewhere: Coordinator, count: int) -> Any:
+    """In the line of one rwlock, which somebody reads."""
+    read = await elsewhere.rwlock("rw").read().acquire()
+    tasks = await start(count, lambda _: concert.rwlock("rw").write().acquire(timeout=None))
+    await eventually(lambda: in_line(concert) == count)
+    return read, tasks
+
+
+async def callers(concert: Coordinator, elsewhere: Coordinator, count: int) -> Any:
+    """In the line of one rate limiter."""
+    limiter = concert.rate_limiter("r", 1, period=3600)
+    assert await elsewhere.rate_limiter("r", 1, period=3600).try_acquire()
+    tasks = await start(count, lambda _: limiter.acquire(timeout=None))
+
+    async def all_wait() -> bool:
+        return (await limiter.inspect()).waiting == count
+
+    await eventually(all_wait)
+    return tasks
+
+
+async def results(concert: Coordinator, elsewhere: Coordinator, count: int) -> Any:
+    """Waited for, of so many jobs."""
+    task = elsewhere.task(name="t")(nothing)
+    jobs = await elsewhere.enqueue_many(task.call() for _ in range(count))
+    tasks = await start(count, lambda number: concert.tasks.job(jobs[number].id).result(timeout=None))
+    watches = concert.tasks._watches
+    await eventually(lambda: sum(watch.is_noted for watch in watches) == count)
+    return tasks
+
+
+async def readers(concert: Coordinator, elsewhere: Coordinator, count: int) -> Any:
+    """Each of a mailbox of its own."""
+    del elsewhere
+    tasks = await start(count, lambda number: concert.mailbox(f"{number}").fetch(timeout=None))
+    await eventually(lambda: in_line(concert) == count)
+    return tasks
+
+
+async def nothing() -> None:
+    """Nothing to do."""
+
+
 async def tasks(concert: Coordinator, elsewhere: Coordinator, count: int) -> Any:
     """Of the user's own."""
     del concert, elsewhere
@@ -167,17 +211,23 @@ async def with_many(concert: Coordinator, elsewhere: Coordinator, many: Many, co
         await asyncio.gather(*ended, return_exceptions=True)
 
 
-@pytest.mark.parametrize(
+SIZES = pytest.mark.parametrize(
     "sizes", [(1_000, 20), pytest.param((10_000, IN_A_TURN), marks=pytest.mark.torture)], ids=["1,000", "10,000"]
 )
-@pytest.mark.parametrize("many", [leases, waiters, lines, getters, signals, subscriptions, tasks])
+
+
+@SIZES
+@pytest.mark.parametrize(
+    "many", [leases, waiters, writers, lines, callers, getters, signals, subscriptions, results, readers, tasks]
+)
 async def test_no_turn_of_the_loop_looks_at_more_than_its_budget(
     concert: Coordinator, elsewhere: Coordinator, many: Many, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Renewing, asking and subscribing again after a loss, a report, the look for deadlocks, metrics, and closing."""
     count, in_a_turn = sizes
     metrics = Metrics(concert, registry=None)  # which hears of each lease and each job, too
-    monkeypatch.setattr(turns, "IN_A_TURN", in_a_turn)
+    for module in turns, channel:
+        monkeypatch.setattr(module, "IN_A_TURN", in_a_turn)
     await elsewhere.inspect(timeout=10)  # the first question imports what looks; all answers would begin after that
     async with with_many(concert, elsewhere, many, count):
         session = concert._ref.session
@@ -200,3 +250,27 @@ async def test_no_turn_of_the_loop_looks_at_more_than_its_budget(
             await concert.__aexit__(None, None, None)
     metrics.close()
     await concert.__aenter__()
+
+
+@SIZES
+@pytest.mark.parametrize("how", ["in time", "at close"])
+async def test_calls_without_an_answer_end_in_many_turns(
+    own_server: RealServer, how: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a server that stands still: each gets an error of its own, and leaves a line in which it may be."""
+    count, in_a_turn = sizes
+    for module in turns, channel:
+        monkeypatch.setattr(module, "IN_A_TURN", in_a_turn)
+    async with Coordinator(own_server.url, timeout=2.0) as concert:
+        limiter = concert.rate_limiter("r", 1, period=3600)
+        assert await limiter.try_acquire()
+        own_server.pause()
+        tasks = await start(count, lambda _: limiter.acquire(timeout=None))
+        commands = channel_of(concert._ref.session)
+        await eventually(lambda: len([*commands.under_way()]) == count)
+        with counted(2 * EACH * in_a_turn):  # what takes a call back may be overdue, too
+            if how == "at close":
+                await concert.__aexit__(None, None, None)
+            errors = await asyncio.gather(*tasks, return_exceptions=True)
+        own_server.resume()
+    assert {type(error) for error in errors} <= {NotConnected, OutcomeUnknown, Unavailable}

@@ -20,6 +20,7 @@ from inconcert._redis.protocol.slots import slot_of
 from inconcert._redis.wire.background import attempt
 from inconcert._redis.wire.call import Call
 from inconcert._redis.wire.channel import Channel
+from inconcert._redis.wire.turns import each_in_turns
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
 __all__ = ["Router"]
@@ -73,9 +74,9 @@ class Router:
         await asyncio.gather(*closing, *self._closing)
         for pause in self._pauses.values():
             pause.timer.cancel()
-            for call in pause.calls:
-                call.give_up("before the coordinator was closed")
+        calls = [call for pause in self._pauses.values() for call in pause.calls]
         self._pauses.clear()
+        await each_in_turns("ending a call", calls, lambda call: call.give_up("before the coordinator was closed"))
 
     def submit(self, call: Call) -> None:
         """Send a call with the next flush, whatever else is under way.

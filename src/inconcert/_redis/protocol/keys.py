@@ -190,10 +190,10 @@ def channel_subject(channel: str) -> Subject:
 
 
 def _subject(key: str) -> Subject:
-    found = next((found for pattern in _KEYS if (found := pattern.fullmatch(key))), None)
-    if found is None:
-        return _SERVER
-    return _found(found, _KINDS_OF_TASKS if found.re is _KEYS[0] else _KINDS)
+    for pattern in _KEYS:
+        if found := pattern.fullmatch(key):
+            return _found(found, _KINDS_OF_TASKS if pattern is _KEYS[0] else _KINDS)
+    return _SERVER
 
 
 def _found(found: re.Match[str], kinds: dict[str, str]) -> Subject:

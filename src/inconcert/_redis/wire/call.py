@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from inconcert._redis.protocol.operations import Operation
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
-from inconcert._redis.wire.background import attempt
+from inconcert._redis.wire.background import note_failure
 from inconcert.errors import InconcertError, Unavailable
 
 __all__ = ["AwaitedCall", "Call", "Callers"]
@@ -88,8 +88,11 @@ class Call(asyncio.Future[Reply]):
 
     def fail(self, error: InconcertError) -> None:
         """End with an error, which reaches the callers even if `failed` of a subclass raises another."""
-        what = self.operation
-        if not attempt(f"ending a call ({what.kind}: {what.verb})", self.failed, error):
+        try:
+            self.failed(error)
+        except Exception as unexpected:  # noqa: BLE001 - any: the callers would wait forever
+            what = self.operation
+            note_failure(f"ending a call ({what.kind}: {what.verb})", unexpected)
             Call.failed(self, error)
 
     def give_up(self, when: str) -> None:

@@ -36,6 +36,7 @@ from inconcert._redis.wire.link import Link
 from inconcert._redis.wire.room import Room
 from inconcert._redis.wire.traffic import traffic
 from inconcert._redis.wire.transport import ChannelOwner
+from inconcert._redis.wire.turns import IN_A_TURN, each_in_turns
 from inconcert._redis.wire.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
@@ -99,6 +100,7 @@ class Channel:
         self._must_look = False  # whether any is not run or held back, or one of the unsent may be large
         self._large_replies = LargeReplies(self._take_anew)
         self._unanswered: deque[Call | None] = deque()  # None: a reply to discard
+        self._given_up: set[Call] = set()  # of the unanswered: they keep their places, as their replies may still come
         self._bytes = 0  # of all these calls
         self._flush_is_due = False
         self.timer: asyncio.TimerHandle | None = None
@@ -125,11 +127,10 @@ class Channel:
                 while self._unsent or self._held_back.calls or self._not_run or self._unanswered:
                     await self._room.wait(_MOST_BYTES)  # returns after each reply, because any reply leaves room
             await self._link.close()
-        if self.timer is not None:
-            self.timer.cancel()
-        self._wire = None
-        for call in self._take_all():
-            call.give_up(self._with_reason("before the coordinator was closed"))
+            if self.timer is not None:
+                self.timer.cancel()
+            self._wire = None
+            await self._give_up(self._take_all(), "before the coordinator was closed")
         self._bytes = 0
         self._room.close()
 
@@ -404,23 +405,34 @@ class Channel:
         """Fail calls that are overdue, and schedule the next check."""
         now = self._loop.time()
         checks = self._check_for_life(now)
-        for call in self._unanswered:
-            if call is not None and now >= call.give_up_at:
-                call.give_up(self._with_reason(self._in_time))  # it keeps its place: its reply may still come
+        overdue = [call for call in self._unanswered if call is not None and now >= call.give_up_at]
+        self._given_up.intersection_update(overdue)
+        overdue = [call for call in overdue if call not in self._given_up]
+        some = overdue[:IN_A_TURN]  # a reply to one of the others may come before its turn
+        self._given_up.update(some)
+        self._give_up(some, self._in_time)
         unsent = [*self._not_run, *self._unsent]
-        for late in [*self._held_back.take_late(now), *(call for call in unsent if now >= call.give_up_at)]:
-            self._bytes -= len(late.packed)
-            late.give_up(self._with_reason(self._in_time))
-        self._not_run = deque(call for call in self._not_run if now < call.give_up_at)
-        self._unsent = deque(call for call in self._unsent if now < call.give_up_at)
+        late = [*self._held_back.take_late(now), *[call for call in unsent if now >= call.give_up_at]]
+        self._bytes -= sum([len(call.packed) for call in late])
+        self._give_up(late, self._in_time)
+        self._not_run = deque([call for call in self._not_run if now < call.give_up_at])
+        self._unsent = deque([call for call in self._unsent if now < call.give_up_at])
         if self._room.lines and not self.is_closed:
             is_mute = self._wire is not None
             self._room.send_away(now, "the calls before it are not answered" if is_mute else str(self._link.last_error))
         self._room.make()
         checks += [call.give_up_at for call in (*self._not_run, *self._held_back.calls, *self._unsent)]
         checks += [call.give_up_at for call in self._unanswered if call is not None and now < call.give_up_at]
-        # Never at once: a call that is late already ends with its connection.
-        self.timer = self._loop.call_at(max(min(checks), now + 0.05), self._tick) if checks else None
+        # Not at once unless some are to be failed still: a call that is late already ends with its connection.
+        if len(overdue) > len(some):
+            self.timer = self._loop.call_at(now, self._tick)
+        else:
+            self.timer = self._loop.call_at(max(min(checks), now + 0.05), self._tick) if checks else None
+
+    def _give_up(self, calls: list[Call], when: str) -> "asyncio.Future[None]":
+        """Fail these, 200 in each turn: no reply may come that is passed on to the others meanwhile."""
+        reason = self._with_reason(when)
+        return each_in_turns("ending a call", calls, lambda call: call.give_up(reason))
 
     def _check_for_life(self, now: float) -> list[float]:
         """Drop the wire if it is silent; returns when to check again."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.turns import each_in_turns
 from inconcert.errors import Unavailable
 
 __all__ = ["Room"]
@@ -75,9 +76,13 @@ class Room:
             now: By the loop's clock.
             why: Why nothing was answered.
         """
-        for waiting in self._waiting():
-            if now >= max(waiting.since, self._served_at) + self._timeout and not waiting.done():
+
+        def end(waiting: _Waiting) -> None:
+            if not waiting.done():
                 waiting.set_exception(self._no_room(waiting.call, why))
+
+        late = [each for each in self._waiting() if now >= max(each.since, self._served_at) + self._timeout]
+        each_in_turns("ending a wait for room", late, end)
 
     def close(self) -> None:
         """Let in all: they find the channel closed."""
