@@ -60,7 +60,7 @@ if TYPE_CHECKING:  # a primitive is imported by its factory when it is called fi
     from inconcert.signals.patterns import Signals
     from inconcert.signals.signal import Signal
 
-__all__ = ["Coordinator", "CoordinatorOptions", "put_in_place", "session_ref_of"]
+__all__ = ["Coordinator", "CoordinatorOptions", "key_ring_of", "put_in_place", "session_ref_of"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound="PeriodicFunction")
@@ -826,6 +826,11 @@ class Coordinator(TaskCoordinator):
 def session_ref_of(concert: Coordinator) -> SessionRef:
     """The way to its session, for the parts of frameworks."""
     return concert._ref  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def key_ring_of(concert: Coordinator) -> KeyRing:
+    """What it signs jobs with, also while it is not open."""
+    return concert._key_ring  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def fresh_source_of(concert: Coordinator) -> Source:

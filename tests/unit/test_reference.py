@@ -94,10 +94,10 @@ def test_no_argument_is_shown_that_users_never_give(pages: dict[str, str]) -> No
 
 
 def test_constructor_is_shown_of_what_users_construct(pages: dict[str, str]) -> None:
-    """A coordinator, a quorum lock, the progress of a job, and what a body raises to come back."""
+    """A coordinator, an outbox, a quorum lock, the progress of a job, and what a body raises to come back."""
     shown = {name for text in pages.values() for name in re.findall(r"^\s*([A-Z]\w+)\(", text, re.MULTILINE)}
 
-    assert shown == {"Coordinator", "QuorumLock", "Progress", "Retry", "Snooze"}
+    assert shown == {"Coordinator", "Outbox", "QuorumLock", "Progress", "Retry", "Snooze"}
 
 
 def test_defaults_are_shown_as_values(pages: dict[str, str]) -> None:

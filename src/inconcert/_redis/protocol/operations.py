@@ -27,6 +27,7 @@ _VERBS = {
     "index/words": "suggest",
     "latches/inspect": "remaining",
     "mailboxes/withdraw": "fetch",
+    "outbox/look": "relay",
     "periodic/begin": "run",
     "permits/inspect": "holders",
     "queues/inspect": "counts",

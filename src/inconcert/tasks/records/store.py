@@ -16,6 +16,7 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
     asked        string  'NEXT_MS PENDING CHILDREN': when jobs that wait ask again for parents in other partitions
     waiting      hash    queue name -> its jobs that wait for others
     unknown      zset    id -> when a worker first could not run that job, server ms; the grace and 1 day
+    outbox       string  name for the life of these data: an outbox sees by it that the server has lost them
     served       zset    queue name -> when a consumer last reported that it serves it; 1 day
 
 Of schedules:
@@ -87,6 +88,7 @@ __all__ = [
     "LIFT_LIMITS",
     "LIST_SCHEDULES",
     "LOCATE",
+    "LOOK",
     "NOTE_UNDO",
     "NOTE_UNKNOWN",
     "OPEN_GROUP",
@@ -152,6 +154,7 @@ class JobKeys(ClaimKeys):
         "looks",
         "looks_in_code",
         "number",
+        "outbox",
         "passing",
         "paused_schedules",
         "pending",
@@ -174,7 +177,7 @@ class JobKeys(ClaimKeys):
         self.pending, self.unfollowed, self.passing, self.asked = self._parts(
             "pending", "unfollowed", "passing", "asked"
         )
-        [self.unknown] = self._parts("unknown")
+        self.outbox, self.unknown = self._parts("outbox", "unknown")
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
         self.seen_even, self.seen_odd = self._parts("seen_even", "seen_odd")
         self.schedules, self.definitions, self.declared = self._parts("schedules", "definitions", "declared")
@@ -303,6 +306,7 @@ RESOLVE_DEPENDENTS = load("tasks/resolve_dependents").bind(JobKeys)
 OPEN_GROUP = load("tasks/open_group").bind(JobKeys)
 CLOSE_GROUP = load("tasks/close_group").bind(JobKeys)
 LOCATE = load("tasks/locate").bind(JobKeys)
+LOOK = load("outbox/look").bind(JobKeys)
 INSPECT_GROUP = load("tasks/inspect_group").bind(JobKeys)
 OUTCOMES = load("tasks/outcomes").bind(JobKeys)
 FOLLOW = load("tasks/follow").bind(JobKeys)

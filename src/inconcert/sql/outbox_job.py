@@ -1,0 +1,66 @@
+"""A job that an outbox hands over: until the server knows it, its row says that it will."""
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+import anyio
+
+from inconcert._rules.durations import Seconds
+from inconcert.tasks.following.job import Job, JobLink
+from inconcert.tasks.records.status import JobStatus, Snapshot
+from inconcert.tasks.sending.draft import Draft
+
+__all__ = ["OutboxJob"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between looks while its row is not handed over
+
+HasRow = Callable[[str], Awaitable[bool]]
+Withdraw = Callable[[str], Awaitable[bool]]
+
+
+class OutboxJob(Job[R_co], Generic[R_co]):
+    """A job with a row in the database.
+
+    While its row is not handed over, or handed over anew because the server has lost its data, it is `queued`.
+    """
+
+    __slots__ = ("_has_row", "_withdraw")
+
+    def __init__(
+        self, link: JobLink, job_id: str, draft: Draft[R_co] | None, *, has_row: HasRow, withdraw: Withdraw
+    ) -> None:
+        if draft is None:  # it was written by another process, or earlier
+            super().__init__(link, job_id, is_new=False)
+        else:
+            queue, returns, yields = draft.options.queue, draft.returns, draft.yields
+            super().__init__(link, job_id, is_new=True, queue=queue, returns=returns, yields=yields)
+        self._has_row = has_row
+        self._withdraw = withdraw
+
+    async def cancel(self, *, timeout: Seconds | None = None) -> bool:
+        """As `Job.cancel`; its row goes first, so that it is not handed over any more.
+
+        Raises:
+            NotConnected: As for `Job.cancel`, and likewise the other errors; the row has gone then.
+        """
+        await self._withdraw(self.id)
+        return await super().cancel(timeout=timeout)
+
+    # Private.
+
+    async def _inspect(self, address: str = "") -> Snapshot:
+        seen = await super()._inspect(address)
+        if seen.status is not JobStatus.UNKNOWN:
+            return seen
+        if await self._has_row(self.id):
+            return Snapshot(JobStatus.QUEUED, b"", b"")
+        return await super()._inspect(address)  # it may have been handed over, and have ended, between the two
+
+    async def _watch(self, *, is_cancelling: bool = False) -> Snapshot:
+        pause = _FIRST_PAUSE
+        while (await super()._inspect()).status is JobStatus.UNKNOWN and await self._has_row(self.id):
+            await anyio.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause)
+        return await super()._watch(is_cancelling=is_cancelling)

@@ -1,0 +1,96 @@
+"""The verbs of an outbox for transactions without an event loop, and inside `run_sync`."""
+
+from typing import Any
+
+from sqlalchemy import Table
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from inconcert.sql.author import HEADER, Author
+from inconcert.sql.bell import Bell
+from inconcert.sql.database import Database
+from inconcert.sql.rows import Rows, Written
+from inconcert.sql.transaction import Handle, connection_of
+from inconcert.sync_producer import EnqueuedJob
+from inconcert.tasks.running.claimed_job import ClaimedJob, current_job
+from inconcert.tasks.sending.draft import Draft
+
+__all__ = ["SyncOutbox", "claimed_id"]
+
+
+class SyncOutbox:
+    """The verbs of an `Outbox` for a `Session` or a `Connection`: nothing is awaited. It is `Outbox.sync`."""
+
+    def __init__(self, table: Table, author: Author, rows: Rows, database: Database, bell: Bell) -> None:
+        self._table = table
+        self._author = author
+        self._rows = rows
+        self._database = database
+        self._bell = bell
+
+    def enqueue(self, transaction: Handle, call: Draft[Any]) -> EnqueuedJob:
+        """As `Outbox.enqueue`: `outbox.sync.enqueue(session, ship.call(order.id))`.
+
+        Args:
+            transaction: One that has begun.
+            call: As for `Outbox.enqueue`.
+
+        Raises:
+            TypeError: As for `Outbox.enqueue`, and likewise the other errors.
+        """
+        written = self._author.job(call)
+        self._add(transaction, written, "Outbox.enqueue()")
+        return EnqueuedJob(written.id, created=True)
+
+    def claim(self, transaction: Handle, job: ClaimedJob | None = None) -> bool:
+        """As `Outbox.claim`, such as in a plain function that a worker runs in a thread.
+
+        Args:
+            transaction: One that has begun.
+            job: As for `Outbox.claim`.
+
+        Raises:
+            RuntimeError: As for `Outbox.claim`.
+        """
+        job_id = claimed_id(job)
+        return self._rows.claim(connection_of(transaction, "Outbox.claim()"), job_id)
+
+    def create_table(self) -> None:
+        """As `Outbox.create_table`, of an outbox with an `Engine`.
+
+        Raises:
+            TypeError: It has an `AsyncEngine`.
+        """
+        if isinstance(self._database.engine, AsyncEngine):
+            raise TypeError("this outbox has an AsyncEngine; use  await outbox.create_table()")
+        self._database.run_sync(self._create)
+
+    def _create(self, connection: Connection) -> None:
+        self._table.create(connection, checkfirst=True)
+
+    def _add(self, handle: Handle, written: Written, what: str) -> None:
+        connection = connection_of(handle, what)
+        if connection.dialect.name != self._database.dialect:
+            raise ValueError(
+                f"{what} was given a transaction on {connection.dialect.name}, and the outbox is on "
+                f"{self._database.dialect}; give one on the database of the outbox"
+            )
+        self._rows.add(connection, written)
+        self._bell.ring_at_commit(handle)
+
+
+def claimed_id(job: ClaimedJob | None) -> str:
+    """The id of a job whose row can be claimed; of the current one for None.
+
+    Raises:
+        RuntimeError: It has none, or no job runs here.
+    """
+    if job is None:
+        job = current_job()
+    keep = job.headers.get(HEADER)
+    if keep == "until_done":
+        return job.id
+    why = "was not enqueued by an outbox" if keep is None else "comes from an outbox with keep='until_sent'"
+    raise RuntimeError(
+        f"job {job.id} of task {job.name!r} {why}, so it has no row to claim; enqueue it by one that keeps it"
+    )
