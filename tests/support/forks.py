@@ -241,7 +241,7 @@ def _changes() -> Iterator[tuple[int, int]]:
 def _import_all() -> None:
     """What each fork would otherwise have to import when it uses it first; less what few use."""
     for module in pkgutil.walk_packages(inconcert.__path__, "inconcert."):
-        if module.name.split(".")[1] not in ("__main__", "cli", "dashboard", "integrations", "testing"):
+        if module.name.split(".")[1] not in ("__main__", "cli", "dashboard", "integrations", "sql", "testing"):
             importlib.import_module(module.name)
 
 
