@@ -26,7 +26,7 @@ from inconcert._core.session import Session
 from inconcert._redis.blocking.blocking_channel import BlockingChannel
 from inconcert._redis.protocol.replies import Reply, rows
 from inconcert._redis.wire.background import attempt
-from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.call import AwaitedCall, Call
 from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotClaimed, NotConnected
@@ -157,7 +157,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             suspects=int(self._suspects.may_take(self)),
             names=order,
         )
-        call = Call(command)
+        call = AwaitedCall(command)
         await self._session.channel.has_room(self._keys.bodies)
         self._acknowledge()  # sent along with what has ended
         self._session.channel.submit(call)

@@ -105,6 +105,11 @@ class Router:
         """Whether `has_room` would wait, for some key."""
         return any(channel.is_full for channel in self._channels.values())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way to any master."""
+        return all(channel.is_idle for channel in self._channels.values())
+
     def under_way(self) -> Iterable[Call]:
         """The calls that were submitted and not answered."""
         paused = (pause.calls for pause in self._pauses.values())

@@ -29,6 +29,9 @@ class KeyRing:
         keys: Key id -> secret. The first signs, all verify. None: nothing is signed, and signatures are not checked.
         accept_unsigned: Whether unsigned texts pass although there are keys: while signing is being introduced.
 
+    Attributes:
+        signs: Whether texts are signed.
+
     Raises:
         TypeError: A secret is neither str nor bytes.
         ValueError: There is no key, a secret is shorter than 16 bytes, or an id is not 1 to 64 letters, digits, dots,
@@ -43,15 +46,11 @@ class KeyRing:
         if keys is not None:
             self._secrets = _checked(keys)
         self._signing_id = next(iter(self._secrets), None)
+        self.signs = self._signing_id is not None
         self._accept_unsigned = accept_unsigned
 
     def __repr__(self) -> str:
         return f"<KeyRing {', '.join(self._secrets) or 'without keys'}>"  # never a secret
-
-    @property
-    def signs(self) -> bool:
-        """Whether texts are signed."""
-        return self._signing_id is not None
 
     def sign(self, what: str, id_: str, text: bytes) -> bytes:
         """The text with a signature; unchanged if there are no keys.

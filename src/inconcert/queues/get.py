@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -92,28 +92,30 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
     async def get(self, timeout: float | None, limit: int, within: float) -> list[ItemState[Any]]:
         """Wait for items and claim them; see `Queue.get_many`."""
         self.raise_if_closed()
-        getters = [_Getter(self._session.loop.create_future(), lingers=within > 0) for _ in range(limit)]
-        getters[0].followers = getters[1:]
-        first = getters[0].delivery
+        getters = [_Getter(self._forget, lingers=within > 0) for _ in range(limit)]
+        first, *first.followers = getters
         self._getters.update(dict.fromkeys(getters))
         if timeout == 0:
             self._impatient.update(getters)
         self._serve(is_urgent=timeout == 0)
         try:
-            await asyncio.wait([first], timeout=timeout or None)
-            if within and getters[0].has_one:
-                await asyncio.wait([getter.delivery for getter in getters], timeout=within)
+            if timeout:
+                await asyncio.wait([first], timeout=timeout)
+            else:
+                await first
+            if within and first.has_one:
+                await asyncio.wait(getters, timeout=within)
         except asyncio.CancelledError:
             self._leave(getters)
             for getter in reversed(getters):  # the last first, so that the first ends up at the front
                 if getter.has_one:
-                    self._take_back(getter.delivery.result())
+                    self._take_back(getter.result())
             raise
         finally:
             self._leave(getters)
         if first.cancelled():
             raise TimeoutError(f"queue {self._terms.name!r} had no item for {timeout:g} s; wait longer with timeout=")
-        return [first.result(), *(getter.delivery.result() for getter in getters[1:] if getter.has_one)]
+        return [first.result(), *(getter.result() for getter in first.followers if getter.has_one)]
 
     def closed(self, error: InconcertError) -> None:
         """Fail all that wait, with this error."""
@@ -136,9 +138,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
     def _leave(self, getters: "list[_Getter]") -> None:
         """Those that have nothing wait no longer."""
         for getter in getters:
-            if not getter.delivery.done():
-                self._forget(getter)
-                getter.delivery.cancel()
+            getter.cancel()
 
     def _forget(self, getter: "_Getter") -> None:
         del self._getters[getter]
@@ -194,8 +194,9 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         if not items and wanted and self._getters and await self._standby.is_over():
             self._fail(self._getters, QueueShutDown(self._terms.name))
             return False
-        none = TimeoutError(f"queue {self._terms.name!r} has no item now; wait for one with timeout=")
-        self._fail(asked & self._impatient, none)
+        if asked & self._impatient:
+            none = TimeoutError(f"queue {self._terms.name!r} has no item now; wait for one with timeout=")
+            self._fail(asked & self._impatient, none)
         return bool(self._getters) and not self._impatient and len(items) < wanted
 
     def _hand_out(self, items: Iterable[ItemState[Any]]) -> None:
@@ -221,7 +222,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         """Give an item to the one that has waited longest; the others of its call then wait in another way."""
         getter, _ = self._getters.popitem(last=False)
         self._impatient.discard(getter)
-        getter.delivery.set_result(item)
+        getter.set_result(item)
         if getter.lingers:
             self._impatient.difference_update(getter.followers)
         else:
@@ -229,10 +230,10 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
 
     def _fail(self, getters: "Iterable[_Getter]", error: Exception) -> None:
         def fail(getter: _Getter) -> None:
-            if not getter.delivery.done():
+            if not getter.done():
                 self._forget(getter)
-                getter.delivery.set_exception(error)
-                getter.delivery.exception()  # of several of one call, the first is raised
+                getter.set_exception(error)
+                getter.exception()  # of several of one call, the first is raised
 
         each_in_turns("ending a wait", [*getters], fail)
 
@@ -257,28 +258,33 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         await unsettle(self._session, lambda _: self._keys, (item for item in self._left_over if not item.is_over))
 
 
-class _Getter:
-    """A waiter for an item.
+class _Getter(asyncio.Future[ItemState[Any]]):
+    """A waiter for an item, which is its result.
 
     Args:
-        delivery: The item that it gets.
+        forget: Called when it waits no longer.
         lingers: Whether it waits on for more when the first of its call has an item.
 
     Attributes:
-        delivery: As given.
         lingers: As given.
         followers: The others of its call, if it is the first.
     """
 
-    __slots__ = ("delivery", "followers", "lingers")
+    __slots__ = ("_forget", "followers", "lingers")
 
-    def __init__(self, delivery: asyncio.Future[ItemState[Any]], *, lingers: bool) -> None:
-        self.delivery = delivery
+    def __init__(self, forget: "Callable[[_Getter], None]", *, lingers: bool) -> None:
+        super().__init__()
+        self._forget = forget
         self.lingers = lingers
         self.followers: Sequence[_Getter] = ()
+
+    def cancel(self, msg: Any = None) -> bool:  # noqa: ANN401 - as in asyncio
+        """Wait no longer; from now on nothing is given to it."""
+        if not self.done():
+            self._forget(self)
+        return super().cancel(msg)
 
     @property
     def has_one(self) -> bool:
         """Whether it was given an item."""
-        delivery = self.delivery
-        return delivery.done() and not delivery.cancelled() and delivery.exception() is None
+        return self.done() and not self.cancelled() and self.exception() is None

@@ -6,6 +6,7 @@ from typing import Any, Generic, Self, get_args
 
 from inconcert._claims.consumer import Guarantee
 from inconcert._claims.dead_letters import DeadLetter, DeadLetters, Replayed
+from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.codec import Codec, T
@@ -419,7 +420,7 @@ class Queue(Generic[T]):
 
     def _read(self, item_id: str, body: bytes) -> T | None:
         try:
-            return read_item(self._ref.session.key_ring, self.name, self._codec, item_id, body)
+            return read_item(self._ref.session.key_ring, self.name, self._codec, item_id, split_body(body)[1])
         except InvalidPayload:
             return None
 

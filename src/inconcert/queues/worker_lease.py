@@ -69,15 +69,16 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
 
     def _ack(self, batch: list[Ended]) -> Ack:
         inboxes = self._session.inboxes(self._keys.bodies)
-        return Ack(self, ack(ACK_ITEMS, self, self._keys, inboxes, batch), batch)
+        return _Ack(self, ack(ACK_ITEMS, self, self._keys, inboxes, batch), batch)
 
     def _read(self, row: Row, now_ms: int) -> tuple[ItemState[Any], Ending | None]:
         del now_ms
         id_ = row.id.decode()
         item: object = None
         obstacle: Exception | None = None
+        put_ms, text = split_body(row.body)
         try:
-            item = read_item(self._session.key_ring, self._terms.name, self._terms.codec, id_, row.body)
+            item = read_item(self._session.key_ring, self._terms.name, self._terms.codec, id_, text)
         except Exception as unreadable:  # noqa: BLE001 - also of the type's own code; it would keep us from all others
             obstacle = unreadable
         state = ItemState(
@@ -87,21 +88,29 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
             queue=self._terms.name,
             max_attempts=self._terms.max_attempts,
             max_crashes=self._terms.max_crashes,
-            put_at=split_body(row.body)[0] / 1000,
+            put_at=put_ms / 1000,
         )
         if self._terms.delivery == "at_most_once":
             state.stored = row.body
         return state, None if obstacle is None else partial(state.bury, obstacle)
 
 
-def read_item(key_ring: KeyRing, queue: str, codec: Codec[T], item_id: str, body: bytes) -> T:
-    """The item that was stored in this queue.
+class _Ack(Ack):
+    """Of items; it is sent by itself, since a consumer takes the next item only when this one is done."""
+
+    __slots__ = ()
+
+    goes_at_once = True
+
+
+def read_item(key_ring: KeyRing, queue: str, codec: Codec[T], item_id: str, text: bytes) -> T:
+    """The item that was stored in this queue with this text.
 
     Raises:
         UnreadablePayload: It is not signed as the keys demand, cannot be read, or does not fit the type of the items.
     """
-    text = key_ring.verify(item_of(queue), item_id, split_body(body)[1])
+    verified = key_ring.verify(item_of(queue), item_id, text)
     try:
-        return codec.decode(text)
+        return codec.decode(verified)
     except ValueError as error:
         raise UnreadablePayload(f"item {item_id} cannot be read: {error}") from error

@@ -15,7 +15,8 @@ So `{namespace:*` matches all keys and `namespace:*` all channels: two ACL rules
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 from inconcert._redis.protocol.slots import slot_of, tag_of
 from inconcert._rules.names import check_name, check_namespace
@@ -75,7 +76,8 @@ class Keyspace:
         Raises:
             InvalidName: `name` is empty, too long or not a valid string.
         """
-        return _filled(bundle, self._tag(kind, name))
+        keys: KeysT = _of(bundle, self.namespace, kind, name if type(name) is str else check_name(kind, name))
+        return keys
 
     def parts(self, kind: str, name: str, *parts: str) -> tuple[str, ...]:
         """The keys of these parts of the object `name`.
@@ -83,12 +85,13 @@ class Keyspace:
         Raises:
             InvalidName: `name` is empty, too long or not a valid string.
         """
-        return tuple(self._tag(kind, name) + part for part in parts)
+        tag = _tag(self.namespace, kind, name)
+        return tuple([tag + part for part in parts])
 
     def shared(self, kind: str, *parts: str) -> tuple[str, ...]:
         """The keys of these parts of something that exists once per namespace, such as its tasks."""
         tag = f"{{{self.namespace}:{kind}}}:"
-        return tuple(tag + part for part in parts)
+        return tuple([tag + part for part in parts])
 
     def grouped(self, bundle: type[KeysT], group: str, kind: str, name: str) -> KeysT:
         """The keys of the object `name`, in one slot with its whole group and the group's shared keys.
@@ -147,9 +150,6 @@ class Keyspace:
         """The name of the object whose plain channel this is."""
         return channel.removeprefix(self.plain_channel(kind, ""))
 
-    def _tag(self, kind: str, name: str) -> str:
-        return f"{{{self.namespace}:{kind}:{check_name(kind, name)}}}:"
-
 
 class Subject(NamedTuple):
     """What a key or channel is about, in the words of users.
@@ -205,6 +205,15 @@ def _found(found: re.Match[str], kinds: dict[str, str]) -> Subject:
 
 def _escape(found: re.Match[str]) -> str:
     return "\\" + found[0]
+
+
+def _tag(namespace: str, kind: str, name: str) -> str:
+    return f"{{{namespace}:{kind}:{check_name(kind, name)}}}:"
+
+
+@lru_cache(maxsize=256)  # a program makes many objects of one name
+def _of(bundle: type[Any], namespace: str, kind: str, name: str) -> Any:  # noqa: ANN401 - of this type
+    return _filled(bundle, _tag(namespace, kind, name))
 
 
 def _filled(bundle: type[KeysT], start: str) -> KeysT:

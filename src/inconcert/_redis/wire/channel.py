@@ -220,6 +220,11 @@ class Channel:
         return self._has_more_than(_MOST_BYTES)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether a call that goes at once is written now."""
+        return not (self._unanswered or self._unsent or self._must_look)
+
+    @property
     def is_connected(self) -> bool:
         """Whether calls are sent at once."""
         return self._wire is not None

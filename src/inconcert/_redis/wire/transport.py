@@ -54,6 +54,11 @@ class Commands(Protocol):
         """Whether `has_room` would wait."""
         ...
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether a call that is submitted now is the only one, so that to wait for others would only delay it."""
+        ...
+
     def under_way(self) -> Iterable[Call]:
         """The calls that were submitted and not answered, also those of which the reply is waited for no more."""
         ...

@@ -262,13 +262,13 @@ class TaskCoordinator:
             Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
 
-        Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
+        Cost: 1 round trip. The first of a turn of the event loop is sent at once if nothing is under way; all others
+            of the turn share one for each queue.
         """
         from inconcert.tasks.sending.task import draft_of
 
         enqueuing = self._parts.enqueuing
-        [job] = await enqueuing.add([draft_of(name, args, kwargs, options, enqueuing=enqueuing)])
-        return job
+        return await enqueuing.add_one(draft_of(name, args, kwargs, options, enqueuing=enqueuing))
 
     async def enqueue_many(self, drafts: "Iterable[Draft[R]]") -> "list[Job[R]]":
         """Enqueue many jobs: `await concert.enqueue_many([send.call(1), send.call(2)])`.

@@ -38,8 +38,8 @@ Source: docs/explanation/tasks.md
 
 import re
 import zlib
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -216,12 +216,17 @@ class JobKeys(ClaimKeys):
         Raises:
             InvalidName: `name` is empty, too long or not a valid string.
         """
-        name = check_name("queue", name)
-        return QueueKeys(name, *self._parts(f"queue:{name}", f"bell:{name}", f"delayed:{name}"))
+        return _queue_keys(self._parts, name if type(name) is str else check_name("queue", name))
 
     def lists(self, names: Iterable[str]) -> list[str]:
         """For each of these queues the key of what may run now, and of what is delayed."""
         return [key for queue in map(self.queue, names) for key in (queue.queue, queue.delayed)]
+
+
+@lru_cache(maxsize=256)  # a program has few queues, and each job names one
+def _queue_keys(parts: Callable[..., tuple[str, ...]], name: str) -> QueueKeys:
+    name = check_name("queue", name)
+    return QueueKeys(name, *parts(f"queue:{name}", f"bell:{name}", f"delayed:{name}"))
 
 
 def id_prefix_in_code(task: str) -> str:

@@ -215,8 +215,7 @@ class Schedules:
         session = self._ref.session
         row = await _find(session, self._jobs, id_)
         schedule = StoredSchedule.read(session.key_ring, id_, row.definition)
-        [job] = await self._enqueuing.add([schedule.draft_now()])
-        return job
+        return await self._enqueuing.add_one(schedule.draft_now())
 
     async def delete(self, id_: str, /) -> None:
         """Remove a schedule. Jobs that it has enqueued stay.

@@ -1,13 +1,13 @@
 """Enqueueing jobs.
 
-All that are enqueued in one turn of the event loop go together, by one script for each queue in each partition, and one
-for each job that runs after others, or after a silence.
+The first is sent at once if nothing is under way.  All others that are enqueued in one turn of the event loop go
+together, by one script for each queue in each partition, and one for each that runs after others, or after a silence.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, zip_longest
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ _MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
 
 _TEXT, _PARENTS, _IS_PLAIN = attrgetter("text"), attrgetter("options.after"), attrgetter("draft._is_plain")
 _PLACE = attrgetter("keys", "draft.options")  # jobs of which it is equal may go in one script
+_JOBS = itemgetter(1)
 
 
 class EnqueueBatcher:
@@ -74,6 +75,19 @@ class EnqueueBatcher:
             headers.update(added)
         return options.changed(headers=headers | dict(options.headers))
 
+    async def add_one(self, draft: Draft[R]) -> Job[R]:
+        """Enqueue this one, and return its job; see `Coordinator.enqueue`."""
+        session = self._ref.session
+        if session.observers or not draft.options.are_plain or draft.limits or session.channel.is_full:
+            [job] = await self.add([draft])
+            return job
+        new = NewJob.of(draft, session, self._jobs)
+        caller = _Caller(session.loop, 1)
+        self._wait(session, new.keys, draft.options.queue, (caller, [new]))
+        await caller  # if this is cancelled, what was not sent stays here
+        queue = draft.options.queue
+        return Job(self._link, new.id, is_new=True, queue=queue, returns=draft.returns, yields=draft.yields)
+
     async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
         session = self._ref.session
@@ -98,29 +112,35 @@ class EnqueueBatcher:
         jobs = [NewJob.of(draft, session, self._jobs, trace=trace) for draft in drafts]
         caller = _Caller(session.loop, len(jobs))
         for (keys, options), alike in groupby(jobs, _PLACE):
-            place = session, keys, options.queue
-            waiting = self._waiting.get(place)
-            if waiting is None:
-                waiting = self._waiting[place] = []
-                session.loop.call_soon(self._send, *place)
             most = 1 if options.after or options.debounce is not None else _MOST
             for part in _portions(list(alike), most, _MOST_BYTES):
-                waiting.append((caller, part))
-        known = await caller  # if this is cancelled, what was not sent stays here
+                self._wait(session, keys, options.queue, (caller, part))
+        known = await caller  # as above
         if any(map(_PARENTS, drafts)):
             followed = {job.keys for job in jobs if job.draft.options.after and job.follows_elsewhere}
             await self._ask_parents(session, followed)
         return [
             Job(
                 self._link,
-                known.get(job.id, job.id),
-                is_new=job.id not in known,
+                known.get(id_, id_),
+                is_new=id_ not in known,
                 queue=draft.options.queue,
                 returns=draft.returns,
                 yields=draft.yields,
             )
-            for job, draft in zip(jobs, drafts, strict=True)
+            for id_, _, draft, *_ in jobs
         ]
+
+    def _wait(self, session: Session, keys: JobKeys, queue: str, part: "_Part") -> None:
+        """Send these now if nothing is under way, otherwise at the end of this turn with all that come until then."""
+        waiting = self._waiting.get(place := (session, keys, queue))
+        if waiting is not None:
+            waiting.append(part)
+        elif session.channel.is_idle:
+            self._send(*place, [part])
+        else:
+            self._waiting[place] = [part]
+            session.loop.call_soon(self._end_turn, place)
 
     async def _ask_parents(self, session: Session, partitions: Iterable[JobKeys]) -> None:
         """Let parents in other partitions know of the jobs that were added to these."""
@@ -129,10 +149,12 @@ class EnqueueBatcher:
         except InconcertError as error:  # the next heartbeat of a worker finds it again
             _log.warning("jobs that wait for jobs in other partitions cannot ask for these yet: %s", error)
 
-    def _send(self, session: Session, keys: JobKeys, queue: str) -> None:
+    def _end_turn(self, place: tuple[Session, JobKeys, str]) -> None:
+        self._send(*place, self._waiting.pop(place))
+
+    def _send(self, session: Session, keys: JobKeys, queue: str, parts: "list[_Part]") -> None:
         batch: list[_Part] = []
         count = size = 0
-        parts = self._waiting.pop((session, keys, queue))
         try:
             for caller, jobs in parts:
                 options, bulk = jobs[0].draft.options, sum(map(len, map(_TEXT, jobs)))
@@ -214,7 +236,7 @@ class _Adding(AwaitedCall):
     __slots__ = ("_are_plain", "_batch", "_jobs", "_observers")
 
     def __init__(self, session: Session, keys: JobKeys, queue: str, batch: Sequence[_Part]) -> None:
-        self._jobs = jobs = list(chain.from_iterable(map(itemgetter(1), batch)))
+        self._jobs = jobs = list(chain.from_iterable(map(_JOBS, batch)))
         self._are_plain = all(map(_IS_PLAIN, jobs))
         command = enqueue_plain(keys, queue, jobs, session) if self._are_plain else enqueue(keys, queue, jobs)
         super().__init__(command)
@@ -226,13 +248,11 @@ class _Adding(AwaitedCall):
         return any(not caller.done() for caller, _ in self._batch)
 
     def answered(self, reply: Reply) -> None:
-        if self._are_plain:
-            reply = [b""] * len(self._jobs)
-        answers = iter(reply)
+        known = iter(() if self._are_plain else reply)  # plain jobs are all new
         for caller, jobs in self._batch:
-            caller.answered(jobs, list(islice(answers, len(jobs))))
+            caller.answered(jobs, [*islice(known, len(jobs))])
         if self._observers:
-            for job, answer in zip(self._jobs, reply, strict=True):
+            for job, answer in zip_longest(self._jobs, () if self._are_plain else reply):
                 if not answer:
                     self._observers.job_enqueued(job.draft.name, job.draft.options.queue)
         super().answered(reply)

@@ -104,7 +104,8 @@ class Task(Generic[P, R_co]):
             Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
 
-        Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
+        Cost: 1 round trip. The first of a turn of the event loop is sent at once if nothing is under way; all others
+            of the turn share one for each queue.
         """
         return await self._bound.enqueue(*args, **kwargs)
 
@@ -180,8 +181,7 @@ class Bound(Generic[P, T]):
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """As `Task.enqueue`, with these options."""
-        [job] = await self._enqueuing.add([self.call(*args, **kwargs)])
-        return job
+        return await self._enqueuing.add_one(self.call(*args, **kwargs))
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]:
         """As `Task.call`, with these options."""
