@@ -2,9 +2,9 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import EllipsisType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -63,8 +63,8 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
 
     # Private.
 
-    async def _obtain(self) -> StateT:
-        return await self._acquire(self._timeout)
+    def _obtain(self) -> Coroutine[Any, Any, StateT]:
+        return self._acquire(self._timeout)
 
     async def _acquire(self, seconds: float | None) -> StateT:
         """Take it within this time; None waits for as long as it takes, 0 tries once."""

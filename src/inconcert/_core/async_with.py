@@ -47,10 +47,9 @@ class AsyncWith(ABC, Generic[StateT, FaceT_co]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
 
-    async def _leave(self, held: Enterable | None, error: BaseException | None) -> bool | None:
+    def _leave(self, held: Enterable | None, error: BaseException | None) -> Coroutine[Any, Any, bool | None]:
         """Release what an entry has acquired, whatever task, context and order it is left in."""
-        await self._found(held).exit(error)
-        return None
+        return self._found(held).exit(error)
 
     if TYPE_CHECKING:
 

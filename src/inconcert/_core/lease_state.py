@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -218,9 +218,9 @@ class LeaseState(ABC):
         """Begin a body, which is cancelled when the lease is lost."""
         self._body = Body()
 
-    async def exit(self, error: BaseException | None) -> None:
+    def exit(self, error: BaseException | None) -> Coroutine[Any, Any, None]:
         """End a body: release, and raise a loss unless the body raised another error."""
-        await self.conclude(error, was_stopped=self.end_body(error))
+        return self.conclude(error, was_stopped=self.end_body(error))
 
     def end_body(self, error: BaseException | None) -> bool:
         """End a body, which no loss stops from now on; returns whether this error is only our cancellation of it."""

@@ -1,6 +1,7 @@
 """An item that this process has claimed and handles."""
 
-from typing import Generic
+from collections.abc import Coroutine
+from typing import Any, Generic
 
 from inconcert._claims.claimed import Claimed, Claimer, ClaimState, Row
 from inconcert._rules import durations
@@ -43,9 +44,9 @@ class ItemState(ClaimState, Generic[T]):
     def __str__(self) -> str:
         return f"item {self.id} attempt {self.attempt} (queue {self.queue!r})"
 
-    async def ack(self) -> None:
+    def ack(self) -> Coroutine[Any, Any, None]:
         """Acknowledge the item; see `Delivery.ack`."""
-        await self._done(b"", 0.0)
+        return self._done(b"", 0.0)
 
     async def nack(self, delay: float) -> None:
         """Count a failed attempt; see `Delivery.nack`."""
@@ -60,8 +61,8 @@ class ItemState(ClaimState, Generic[T]):
     def _tell_end(self) -> None:
         """Only jobs are observed."""
 
-    async def _succeed(self) -> None:
-        await self.ack()
+    def _succeed(self) -> Coroutine[Any, Any, None]:
+        return self.ack()
 
     async def _fail(self, error: BaseException | None) -> None:
         await self._fail_with(error, "again", delay=0.0)
