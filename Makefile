@@ -12,6 +12,8 @@ WORKERS ?= 3
 # Of tests/faults, where the event loop matters most; and where it may matter, in `make torture`.
 FAULTS ?= channel cli embedded link opening slow_link watchdog
 OTHER_FAULTS := failover late rate_limiter_faults signals_faults strangers tasks_faults
+# Of the contracts in another world, each how many functions; `make rest` runs each.
+EACH ?= 2
 # Of the faults in `make torture`, and how long each test makes them, in seconds.
 SEED ?= 1
 SECONDS ?= 30
@@ -42,7 +44,7 @@ demo: $(VENV)/.demo ## run the example service, with a server of its own
 # Checks compute and tests wait, so the checks run beside the first tests; most tests come after them, so that their summary is last.
 test: $(VENV)/.dev ## everything that must hold before a change goes in
 	@nice $(MAKE) --keep-going lint types docs > $(VENV)/checks.log 2>&1 & checks=$$!; trap "kill $$checks; exit 130" INT TERM; \
-	$(MAKE) --keep-going uvloop oldest; failed=$$?; wait $$checks || failed=$$?; cat $(VENV)/checks.log; \
+	$(MAKE) --keep-going oldest; failed=$$?; wait $$checks || failed=$$?; cat $(VENV)/checks.log; \
 	$(MAKE) pytest || failed=$$?; exit $$failed
 
 lint: $(VENV)/.dev ## style and formatting
@@ -60,9 +62,9 @@ types: $(VENV)/.dev ## mypy on all, and basedpyright on what users have or write
 docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-quick: lint $(VENV)/.dev ## before each commit: style, types of what changed, the rules, and every fourth contract
+quick: lint $(VENV)/.dev ## before each commit: style, types of what changed, the rules, and every sixth contract
 	@$(BIN)/mypy & \
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --one-each 4 -k "not fakeredis" -m "not torture and not slow" \
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --one-each 6 -k "not fakeredis" -m "not torture and not slow" \
 	  tests/unit tests/contract; failed=$$?; wait $$! && exit $$failed
 
 # `make rest` runs the others, and `make torture` does.
@@ -77,8 +79,10 @@ ELSEWHERE := -k "not fakeredis" --loop uvloop --least-rights --database 5
 rights: $(VENV)/.dev ## the contract tests on uvloop, with the rights that `inconcert acl` prints, in another database
 	$(call tests,$(BIN),$(ELSEWHERE) tests/contract)
 
-uvloop: $(VENV)/.dev ## the fault tests of connections, messages, timers and workers on uvloop; FAULTS="link" to choose
-	$(call tests,$(BIN),-k "not fakeredis and (loop_matters or not test_cli)" --loop uvloop $(FAULTS:%=tests/faults/test_%.py))
+ON_UVLOOP = -k "not fakeredis and (loop_matters or not test_cli)" --loop uvloop $(FAULTS:%=tests/faults/test_%.py)
+
+uvloop: $(VENV)/.dev ## the fault tests of connections, messages, timers and workers on uvloop, all cases; FAULTS="link" to choose
+	$(call tests,$(BIN),$(ON_UVLOOP))
 
 servers: $(VENV)/.dev ## the contract tests on each server, and fakeredis, with each protocol; SERVERS="redis6" to choose
 	$(if $(filter $(MISSING),$(SERVERS)),@echo "left out: $(MISSING) (no redis-server is installed)" >&2)
@@ -90,20 +94,24 @@ servers: $(VENV)/.dev ## the contract tests on each server, and fakeredis, with 
 cluster: $(VENV)/.dev ## the contract tests on a cluster of three masters
 	$(CONTRACT) --cluster -k "not fakeredis"
 
-rest: $(VENV)/.dev ## what `make test` leaves out: the types of all tests, more cases on fakeredis, examples, and faults on uvloop
+rest: $(VENV)/.dev $(OLDEST)/.installed ## what `make test` leaves out: types of all tests, more cases on fakeredis, uvloop and old versions, examples
 	$(BIN)/basedpyright
 	$(CONTRACT) tests/faults -k fakeredis
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --examples 10 -o timeout=1200 -o faulthandler_timeout=1230 \
 	  tests/stateful tests/unit/test_schedule.py
-	$(MAKE) uvloop FAULTS="$(OTHER_FAULTS)"
+	$(MAKE) rights
+	$(MAKE) uvloop FAULTS="$(FAULTS) $(OTHER_FAULTS)"
+	$(MAKE) oldest EACH=1
+	$(OLDEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" $(CONNECTIONS:%=tests/faults/test_%.py)
 
 torture: $(VENV)/.dev cluster rest ## failovers under load, and what else takes long; SEED=2 SECONDS=600 for others, and longer
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
 	  -o timeout=$$(($(SECONDS) + 300)) -o faulthandler_timeout=$$(($(SECONDS) + 330)) $(ARGS)
 
-oldest: $(OLDEST)/.installed ## each contract test once, as `rights` does, and tests of connections, with the oldest versions of what is required
-	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) --one-each 1 tests/contract)
-	$(call tests,$(OLDEST)/bin,-k "not fakeredis" $(CONNECTIONS:%=tests/faults/test_%.py))
+# Another world in all that may differ at once; fault tests do what a user with few rights may not.
+oldest: $(OLDEST)/.installed ## every second contract as `rights` has it, and faults as `uvloop` has them, with the oldest versions; EACH=1 for all
+	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) --one-each $(EACH) tests/contract)
+	$(call tests,$(OLDEST)/bin,$(ON_UVLOOP) --one-each 1)
 
 bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose
 	@for name in $(BENCH); do \
