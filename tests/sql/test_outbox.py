@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 
-from inconcert import Coordinator, JobCancelled, JobFailed, JobNotFound, JobStatus, Task
+from inconcert import Coordinator, InvalidPayload, JobCancelled, JobFailed, JobNotFound, JobStatus, Task
 from inconcert.sql import Outbox
 from tests.support.background import in_background
 from tests.support.eventually import eventually
@@ -414,6 +414,46 @@ async def test_plain_transactions_have_the_same_verbs(
     async with outbox.relay(), in_background(concert.run_worker("shipping")):
         assert await outbox.job(enqueued.id).result(timeout=10) is True
     engine.dispose()
+
+
+async def test_items_and_messages_go_at_the_commit(shop: Shop) -> None:
+    """In their order, once, and not if it is rolled back; a full queue lets the row wait."""
+    queue, mailbox = shop.concert.queue("parcels", int, maxsize=2), shop.concert.mailbox("ann", str)
+    async with shop.sessions() as session:
+        await session.begin()
+        await shop.outbox.put(session, queue, 0)
+        await shop.outbox.send(session, mailbox, "never")
+        await session.rollback()
+    async with shop.sessions.begin() as session:
+        for number in (1, 2, 3):
+            await shop.outbox.put(session, queue, number)
+        await shop.outbox.put(session, shop.concert.queue("later", int), 4, delay=3600)
+        for word in "a", "b":
+            await shop.outbox.send(session, mailbox, word)
+    async with shop.outbox.relay():
+        await eventually(lambda: has_one_row(shop))
+        assert [message.body for message in await mailbox.fetch(timeout=5)] == ["a", "b"]
+        assert (await shop.concert.queue("later", int).counts()).delayed == 1
+        taken: list[int] = []
+        for _ in range(3):
+            async with await queue.get(timeout=10) as item:
+                taken.append(item)
+            await shop.look_now()
+        assert taken == [1, 2, 3]
+        await eventually(lambda: is_empty(shop))
+
+
+async def test_item_that_cannot_be_sent_is_refused_in_the_transaction(sqlite_shop: Shop) -> None:
+    """Before anything is written."""
+    wrong: Any = object()
+    async with sqlite_shop.sessions.begin() as session:
+        with pytest.raises(InvalidPayload):
+            await sqlite_shop.outbox.put(session, sqlite_shop.concert.queue("q", int), wrong)
+        with pytest.raises(InvalidPayload):
+            await sqlite_shop.outbox.send(session, sqlite_shop.concert.mailbox("m"), wrong)
+        with pytest.raises(ValueError, match="delay"):
+            await sqlite_shop.outbox.put(session, sqlite_shop.concert.queue("q", int), 1, delay=-1)
+    assert await sqlite_shop.rows() == 0
 
 
 async def test_commit_wakes_the_relay_at_once(shop: Shop) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -26,5 +27,9 @@ async def eventually(fact: Callable[[], Any], *, timeout: float = 10.0) -> Any:
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"{inspect.getsource(fact).strip()} was {found!r} for {timeout:g} s")
+            raise AssertionError(f"{_shown(fact)} was {found!r} for {timeout:g} s")
         await anyio.sleep(_RECHECK_AFTER)
+
+
+def _shown(fact: Callable[[], Any]) -> str:
+    return repr(fact) if isinstance(fact, partial) else inspect.getsource(fact).strip()

@@ -24,7 +24,7 @@ from inconcert._rules.limits import whole
 from inconcert.mailboxes.fetch import Fetch, MailboxKeys, MailboxMessage
 from inconcert.mailboxes.post import Post
 
-__all__ = ["Mailbox"]
+__all__ = ["Mailbox", "post_of"]
 
 _ACK = load("mailboxes/ack").bind(MailboxKeys)
 _UNREAD = load("mailboxes/unread").bind(MailboxKeys)
@@ -219,3 +219,8 @@ class Mailbox(Generic[T]):
         call = Call(_ACK(self._keys, claim=claim, ids=ids))
         session.channel.submit(call)
         return call
+
+
+def post_of(mailbox: Mailbox[T]) -> Post[T]:
+    """What sending to a mailbox takes, also while its coordinator is not open."""
+    return mailbox._post  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

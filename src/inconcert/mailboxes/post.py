@@ -33,6 +33,8 @@ class Post(Generic[T]):
 
     Attributes:
         keys: The keys of the mailbox.
+        name: Whose it is.
+        max_messages: As given.
         codec: How its messages are written and read.
         max_age_ms: As given, in milliseconds; 0 for no limit.
 
@@ -53,8 +55,8 @@ class Post(Generic[T]):
         self.keys = keys.of(MailboxKeys, "mailbox", name)
         self.codec: Codec[T] = codec_of(f"message to mailbox {name!r}", message_type)
         self.max_age_ms = age_ms(max_age)
-        self._name = name
-        self._max_messages = whole("max_messages", max_messages, most=_MOST_MESSAGES)
+        self.name = name
+        self.max_messages = whole("max_messages", max_messages, most=_MOST_MESSAGES)
 
     def encode(self, messages: Iterable[T]) -> list[bytes]:
         """The bodies of messages that are sent together.
@@ -63,7 +65,7 @@ class Post(Generic[T]):
             ValueError: There are more than 1,000.
             InvalidPayload: A message is not JSON, not of the mailbox's type, or they are too large.
         """
-        what = f"messages to mailbox {self._name!r}"
+        what = f"messages to mailbox {self.name!r}"
         bodies = [self.codec.encode(message) for message in messages]
         size = sum(map(len, bodies))
         if len(bodies) > _MOST_AT_ONCE:
@@ -72,15 +74,15 @@ class Post(Generic[T]):
             raise InvalidPayload(f"{what} have {size} bytes together; send at most {_MOST_BYTES} at once")
         return bodies
 
-    def send(self, origin: Origin, bodies: list[bytes]) -> Command:
-        """The command that adds these.
+    def send(self, origin: Origin, bodies: list[bytes], request: str = "") -> Command:
+        """The command that adds these, once for 120 s under the same request; one is drawn if none is given.
 
         It is to be run again as long as it answers 1: the first thousand in line were dead.
         """
         return _SEND(
             self.keys,
-            request=origin.new_address(),
-            max_messages=self._max_messages,
+            request=request or origin.new_address(),
+            max_messages=self.max_messages,
             max_age_ms=self.max_age_ms,
             inboxes=origin.inboxes(self.keys.messages),
             bodies=bodies,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, get_args
+from typing import Any, Generic, NamedTuple, get_args
 
 from inconcert._core.origin import Origin
 from inconcert._core.session import Session, on_unclaimed
@@ -30,7 +30,7 @@ from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
 from inconcert.queues.waiter import LONGEST_WAIT, SHORTEST_WAIT, QueueWaiter
 from inconcert.queues.worker_lease import QueueOrder
 
-__all__ = ["NewItems", "Put", "check_putting", "item_codec"]
+__all__ = ["NewItems", "Put", "PutTerms", "again", "check_putting", "item_codec", "was_put_in"]
 
 _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
@@ -57,6 +57,37 @@ def item_codec(name: str, item_type: Any) -> Codec[Any]:  # noqa: ANN401 - also 
         TypeError: JSON cannot represent this type.
     """
     return codec_of(f"item for queue {name!r}", item_type)
+
+
+class PutTerms(NamedTuple, Generic[T]):
+    """How items are put into one queue."""
+
+    codec: Codec[T]
+    order: QueueOrder
+    maxsize: int | None
+
+
+def again(
+    origin: Origin, keys: ItemKeys, item_id: str, body: bytes, *, order: str, delay_ms: int, maxsize: int | None
+) -> Command:
+    """The command that puts in an item that is signed already, unless one with its id is there or was a minute ago."""
+    return PUT(
+        keys,
+        keys.only,
+        front=int(order == "lifo"),
+        delay_ms=delay_ms,
+        maxsize=-1 if maxsize is None else maxsize,
+        inboxes=origin.inboxes(keys.only.queue),
+        request=origin.new_address(),
+        is_given=1,
+        waits=0,
+        items=[item_id, body],
+    )
+
+
+def was_put_in(answer: Reply) -> bool:
+    """Whether the item is there, as that command answered; False if there was no room, or the queue is shut down."""
+    return answer in (_IN, _THERE)
 
 
 class NewItems:

@@ -17,12 +17,12 @@ from inconcert.errors import InvalidPayload, ItemNotFound, QueueShutDown
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import Getters
 from inconcert.queues.join import Join
-from inconcert.queues.put import NewItems, Put, check_putting, item_codec
+from inconcert.queues.put import NewItems, Put, PutTerms, check_putting, item_codec
 from inconcert.queues.shutdown import OPEN, SHUT_AT_ONCE, SHUT_DOWN, set_state
 from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState, read_state
 from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
-__all__ = ["DeadItem", "Queue", "QueueCounts"]
+__all__ = ["DeadItem", "Queue", "QueueCounts", "put_terms_of"]
 
 _MOST_AT_ONCE = 500  # items of one get_many()
 
@@ -427,3 +427,8 @@ class Queue(Generic[T]):
     def _dead_item(self, letter: DeadLetter) -> DeadItem[T]:
         why, item = letter.reason, self._read(letter.id, letter.body)
         return DeadItem(letter.id, item, why.reason, why.attempts, letter.died_at, why.traceback)
+
+
+def put_terms_of(queue: Queue[T]) -> PutTerms[T]:
+    """How items are put into a queue, also while its coordinator is not open."""
+    return PutTerms(queue._codec, queue._terms.order, queue._maxsize)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

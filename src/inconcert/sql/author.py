@@ -4,7 +4,7 @@ The relay signs nothing: otherwise anybody who can write to the table could forg
 """
 
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -13,6 +13,9 @@ from inconcert._core.origin import Origin
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.signing import KeyRing
+from inconcert.mailboxes.mailbox import Mailbox, post_of
+from inconcert.queues.queue import Queue, put_terms_of
+from inconcert.queues.store import item_of
 from inconcert.sql.rows import Keep, Terms, Written
 from inconcert.tasks.records.store import JobKeyspace
 from inconcert.tasks.sending.draft import Draft, NewJob
@@ -22,6 +25,8 @@ __all__ = ["HEADER", "Author"]
 
 HEADER = "inconcert.outbox"
 """The header of a job that has a row, or had one: with `keep`."""
+
+T = TypeVar("T")
 
 _LEAST_RESULT_TTL = 3600.0  # seconds; a relay looks every 10 min, and must not run a job again that it finds gone
 
@@ -58,6 +63,30 @@ class Author:
             origin = Origin(self._keys, self._key_ring, self._observers)
             opening = self._opening = _Opening(os.getpid(), origin)
         return opening.origin
+
+    def item(self, queue: Queue[T], item: T, delay: float) -> Written:
+        """The row of an item.
+
+        Raises:
+            InvalidPayload: As for `Queue.put`.
+        """
+        how = put_terms_of(queue)
+        text = how.codec.encode(item)
+        id_ = self._origin.new_address()
+        body = self._key_ring.sign(item_of(queue.name), id_, text)
+        terms = Terms(keep="until_sent", order=how.order, max=-1 if how.maxsize is None else how.maxsize)
+        return Written(id_, self._keys.namespace, "item", queue.name, _json(terms), body, milliseconds(delay))
+
+    def message(self, mailbox: Mailbox[T], message: T) -> Written:
+        """The row of a message.
+
+        Raises:
+            InvalidPayload: As for `Mailbox.send`.
+        """
+        post = post_of(mailbox)
+        [body] = post.encode([message])
+        terms = Terms(keep="until_sent", max=post.max_messages, max_age_ms=post.max_age_ms)
+        return Written(self._origin.new_address(), self._keys.namespace, "message", post.name, _json(terms), body, 0)
 
     def job(self, draft: Draft[Any]) -> Written:
         """The row of a job.

@@ -6,9 +6,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from inconcert._core.origin import Origin
 from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
+from inconcert._rules.payloads import JSON
+from inconcert.mailboxes.post import Post
+from inconcert.queues.put import again, was_put_in
+from inconcert.queues.store import ItemKeys
 from inconcert.sql.rows import Row, Terms
 from inconcert.tasks.records.store import ENQUEUE, LOOK, JobKeys, JobKeyspace
 
@@ -22,8 +28,8 @@ class HandOver(NamedTuple):
     """A command that hands rows over.
 
     Attributes:
-        command: Adds those of the jobs that the server does not know.
-        rows: The rows.
+        command: Adds those that the server does not know.
+        rows: The rows, all of one kind.
     """
 
     command: Command
@@ -32,11 +38,14 @@ class HandOver(NamedTuple):
     def gone(self, reply: Reply) -> list[str]:
         """The ids of rows that have served, as the command answered.
 
-        A row with a unique name that a live job has is one of them: that job stands for it.
+        A job with a unique name that a live job has is one of them: that job stands for it.
         """
-        return [
-            row.id for row, other in zip(self.rows, reply, strict=True) if other or terms_of(row).keep == "until_sent"
-        ]
+        kind = self.rows[0].kind
+        if kind == "job":
+            pairs = zip(self.rows, reply, strict=True)
+            return [row.id for row, other in pairs if other or terms_of(row).keep == "until_sent"]
+        is_there = was_put_in(reply) if kind == "item" else not reply
+        return [row.id for row in self.rows] if is_there else []
 
 
 def terms_of(row: Row) -> Terms:
@@ -44,13 +53,14 @@ def terms_of(row: Row) -> Terms:
     return msgspec.json.decode(row.terms, type=Terms)
 
 
-def hand_overs(rows: Sequence[Row], jobs: JobKeyspace) -> Iterator[HandOver]:
-    """The commands for these rows, in their order, as few as possible."""
+def hand_overs(origin: Origin, keyspace: Keyspace, jobs: JobKeyspace, rows: Sequence[Row]) -> Iterator[HandOver]:
+    """The commands for these rows: in their order, and for jobs as few as possible."""
+    of_jobs = [row for row in rows if row.kind == "job"]
 
     def place(row: Row) -> tuple[int, str]:
         return jobs.of_id(row.id).number, row.place
 
-    for _, alike in groupby(sorted(rows, key=place), place):
+    for _, alike in groupby(sorted(of_jobs, key=place), place):
         batch: list[Row] = []
         size = 0
         for row in alike:
@@ -60,6 +70,11 @@ def hand_overs(rows: Sequence[Row], jobs: JobKeyspace) -> Iterator[HandOver]:
             batch.append(row)
             size += len(row.body)
         yield _of_jobs(jobs.of_id(batch[0].id), batch)
+    for row in rows:
+        if row.kind == "item":
+            yield _of_item(origin, ItemKeys(keyspace, row.place), row)
+        elif row.kind == "message":
+            yield _of_message(origin, keyspace, row)
 
 
 def look(keys: JobKeys, life: str, ids: Sequence[str]) -> Command:
@@ -75,3 +90,18 @@ def _of_jobs(keys: JobKeys, batch: list[Row]) -> HandOver:
     queue = batch[0].place
     results = keys.results(row.id for row in batch)
     return HandOver(ENQUEUE(keys, keys.queue(queue), results=results, queue_name=queue, jobs=arguments), batch)
+
+
+def _of_item(origin: Origin, keys: ItemKeys, row: Row) -> HandOver:
+    terms = terms_of(row)
+    maxsize = None if terms.max < 0 else terms.max
+    delay_ms = max(0, row.due_in_ms)
+    command = again(origin, keys, row.id, row.body, order=terms.order, delay_ms=delay_ms, maxsize=maxsize)
+    return HandOver(command, [row])
+
+
+def _of_message(origin: Origin, keyspace: Keyspace, row: Row) -> HandOver:
+    terms = terms_of(row)
+    max_age = terms.max_age_ms / 1000 or None
+    post: Post[JSON] = Post(keyspace, row.place, max_messages=terms.max, max_age=max_age)
+    return HandOver(post.send(origin, [row.body], request=row.id), [row])

@@ -109,9 +109,9 @@ class Relay:
 
     async def _look(self, session: Session, rows: Sequence[Row], settled: Settled) -> list[Row]:
         """Ask what became of rows that were handed over; returns those that are to be handed over again."""
-        unknown: list[Row] = []
+        unknown = [row for row in rows if row.kind != "job"]  # the server knows them for a while, as they have served
         for keys in self._jobs.partitions:
-            here = [row for row in rows if self._jobs.of_id(row.id) is keys]
+            here = [row for row in rows if row.kind == "job" and self._jobs.of_id(row.id) is keys]
             if not here:
                 continue
             life, outcomes = await self._ask(session, keys, [row.id for row in here])
@@ -142,7 +142,7 @@ class Relay:
         return life, outcomes
 
     async def _hand_over(self, session: Session, rows: Sequence[Row], settled: Settled) -> None:
-        sent = list(hand_overs(rows, self._jobs))
+        sent = list(hand_overs(session, self._ref.keys, self._jobs, rows))
         calls = (session.run(each.command) for each in sent)
         replies = await asyncio.gather(*calls, return_exceptions=True)
         failed: list[BaseException] = []
@@ -161,5 +161,5 @@ class Relay:
     def _tell(session: Session, handed_over: HandOver) -> None:
         if session.observers:
             for row in handed_over.rows:
-                if row.looks == 1:
+                if row.looks == 1 and row.kind == "job":
                     session.observers.job_enqueued(terms_of(row).task, row.place)

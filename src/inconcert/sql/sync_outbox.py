@@ -1,11 +1,15 @@
 """The verbs of an outbox for transactions without an event loop, and inside `run_sync`."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Table
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds
+from inconcert.mailboxes.mailbox import Mailbox
+from inconcert.queues.queue import Queue
 from inconcert.sql.author import HEADER, Author
 from inconcert.sql.bell import Bell
 from inconcert.sql.database import Database
@@ -16,6 +20,8 @@ from inconcert.tasks.running.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.sending.draft import Draft
 
 __all__ = ["SyncOutbox", "claimed_id"]
+
+T = TypeVar("T")
 
 
 class SyncOutbox:
@@ -41,6 +47,33 @@ class SyncOutbox:
         written = self._author.job(call)
         self._add(transaction, written, "Outbox.enqueue()")
         return EnqueuedJob(written.id, created=True)
+
+    def put(self, transaction: Handle, queue: Queue[T], item: T, *, delay: Seconds = 0.0) -> None:
+        """As `Outbox.put`.
+
+        Args:
+            transaction: One that has begun.
+            queue: As for `Outbox.put`.
+            item: As for `Outbox.put`.
+            delay: As for `Outbox.put`.
+
+        Raises:
+            InvalidPayload: As for `Outbox.put`, and likewise the other errors.
+        """
+        self._add(transaction, self._author.item(queue, item, durations.delay(delay)), "Outbox.put()")
+
+    def send(self, transaction: Handle, mailbox: Mailbox[T], message: T) -> None:
+        """As `Outbox.send`.
+
+        Args:
+            transaction: One that has begun.
+            mailbox: As for `Outbox.send`.
+            message: As for `Outbox.send`.
+
+        Raises:
+            InvalidPayload: As for `Outbox.send`, and likewise the other errors.
+        """
+        self._add(transaction, self._author.message(mailbox, message), "Outbox.send()")
 
     def claim(self, transaction: Handle, job: ClaimedJob | None = None) -> bool:
         """As `Outbox.claim`, such as in a plain function that a worker runs in a thread.
