@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PURGE, RECOVER, REPLAY
+from inconcert._claims.keys import CLAIM, HEARTBEAT, PURGE, REPLAY
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.records.group_ids import callback_id, member_id
@@ -265,7 +265,7 @@ class GroupsModel(RuleBasedStateMachine):
         if found is None:
             return
         known, id_, member = found
-        command = NACK(
+        command = self.keys.scripts.nack(
             self.keys,
             self.place,
             claimed=self.keys.claimed(self.worker),
@@ -290,7 +290,7 @@ class GroupsModel(RuleBasedStateMachine):
         if most:
             for key in (self.keys.workers, self.keys.idle):
                 self.client.zadd(key, {self.worker: 0}, xx=True)
-        command = RECOVER(
+        command = self.keys.scripts.recover(
             self.keys,
             claimed=self.keys.claimed(self.worker),
             queues=self.place[1:],

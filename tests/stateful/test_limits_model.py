@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PROMOTE, RECOVER, REPLAY
+from inconcert._claims.keys import CLAIM, HEARTBEAT, PROMOTE, REPLAY
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Binder, Command
 from inconcert.tasks.records.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
@@ -183,7 +183,7 @@ class LimitsModel(RuleBasedStateMachine):
             self.client.zrem(self.keys.workers, worker)
             self.client.zrem(self.keys.idle, worker)
         self.run(
-            RECOVER(
+            self.keys.scripts.recover(
                 self.keys,
                 claimed=self.keys.claimed(worker),
                 queues=self.place[1:],
@@ -446,7 +446,7 @@ class LimitsModel(RuleBasedStateMachine):
 
     def nack_of(self, worker: str, job: str, at: int, verdict: str) -> Command:
         """What ends an attempt."""
-        return NACK(
+        return self.keys.scripts.nack(
             self.keys,
             self.place,
             claimed=self.keys.claimed(worker),

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PURGE
+from inconcert._claims.keys import CLAIM, HEARTBEAT, PURGE
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.records.store import (
@@ -162,7 +162,7 @@ class PartitionsModel(RuleBasedStateMachine):
             assert self.run(command) != [0]
             self.ended[job] = "succeeded 1"
             return
-        command = NACK(
+        command = keys.scripts.nack(
             keys,
             keys.queue("q"),
             claimed=keys.claimed("session.w"),

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, RECOVER, REPLAY
+from inconcert._claims.keys import CLAIM, HEARTBEAT, PROMOTE, PURGE, REPLAY
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.queues.store import ACK_ITEMS, INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
@@ -279,7 +279,7 @@ class QueueModel(RuleBasedStateMachine):
     def nack(self, pick: int, which: int, is_late: bool, verdict: str) -> None:
         worker, keys, only = self.any_worker(pick), self.keys, self.keys.only
         item, at = self.any_item(worker, which)
-        command = NACK(
+        command = keys.scripts.nack(
             keys,
             only,
             claimed=keys.claimed(worker.name),
@@ -344,7 +344,7 @@ class QueueModel(RuleBasedStateMachine):
 
     def recover(self, worker: Worker, max_crashes: int) -> Any:
         keys, only = self.keys, self.keys.only
-        command = RECOVER(
+        command = keys.scripts.recover(
             keys,
             claimed=keys.claimed(worker.name),
             queues=(only.queue, only.bell, only.delayed),

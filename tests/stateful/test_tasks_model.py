@@ -13,10 +13,8 @@ from inconcert._claims.keys import (
     CLAIM,
     CLAIMED_QUEUES,
     HEARTBEAT,
-    NACK,
     PROMOTE,
     PURGE,
-    RECOVER,
     REPLAY,
     QueueKeys,
 )
@@ -509,7 +507,7 @@ class TasksModel(RuleBasedStateMachine):
         at += is_late
         _, queue = worker.held.get(job, (0, "high"))
         place = self.places[queue]
-        command = NACK(
+        command = self.keys.scripts.nack(
             self.keys,
             place,
             claimed=self.keys.claimed(worker.name),
@@ -670,7 +668,7 @@ class TasksModel(RuleBasedStateMachine):
         claimed = self.keys.claimed(worker.name)
         names = [name.decode() for name in self.run(CLAIMED_QUEUES(claimed=claimed))]
         assert set(names) == {queue for _, queue in worker.held.values()}
-        command = RECOVER(
+        command = self.keys.scripts.recover(
             self.keys,
             claimed=claimed,
             queues=[part for name in names for part in self.places[name][1:]],

@@ -21,9 +21,11 @@ def title(path: Path) -> str:
 def _forms(path: Path) -> list[str]:
     text = path.read_text("utf-8")
     groups = {group for line in re.findall(r"^ *-- @only (.+)$", text, re.MULTILINE) for group in line.split()}
-    if not groups and "-- PLUGS " not in text:
+    if "-- PLUGS " in text:
+        groups |= {"jobs", "items"} if path.parent.name == "claims" else {"jobs"}
+    if not groups:
         return [title(path)]
-    return sorted(title(path) if group == "plain" else f"{title(path)}+{group}" for group in groups or {"jobs"})
+    return sorted(title(path) if group == "plain" else f"{title(path)}+{group}" for group in groups)
 
 
 FORMS = [form for path in FILES for form in _forms(path)]  # such as `claims/ack`, and `claims/ack+jobs`

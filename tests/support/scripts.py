@@ -13,8 +13,8 @@ __all__ = ["command_of", "scripts_run", "sent_in"]
 
 
 def command_of(name: str, /, *bundles: object, **named: Any) -> Command:
-    """This script, bound to these bundles of keys, with its other keys and arguments."""
-    return load(name).bind(*map(type, bundles))(*bundles, **named)
+    """This script, bound to these bundles of keys, with its other keys and arguments; of jobs, if it is not plain."""
+    return load(name if name in FORMS else f"{name}+jobs").bind(*map(type, bundles))(*bundles, **named)
 
 
 def scripts_run(stats: Mapping[str, Mapping[str, Any]]) -> int:

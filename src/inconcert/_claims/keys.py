@@ -55,9 +55,9 @@ Source: docs/explanation/tasks.md
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from inconcert._redis.protocol.scripts import load
+from inconcert._redis.protocol.scripts import Binder, load
 
 __all__ = [
     "ACK",
@@ -68,26 +68,36 @@ __all__ = [
     "HEARTBEAT",
     "HELD",
     "HOLD_CLOCK",
-    "NACK",
     "PROMOTE",
     "PURGE",
-    "RECOVER",
     "REPLAY",
     "UNSETTLE",
     "WORKERS",
     "ClaimKeys",
     "QueueKeys",
+    "Scripts",
     "keys_of",
     "split_body",
 ]
 
 
+class Scripts(NamedTuple):
+    """The scripts that end claims, in their form with the plugs of jobs, or of items."""
+
+    nack: Binder
+    recover: Binder
+
+
 class ClaimKeys(ABC):
     """The keys of everything claimed under one tag; they share one slot.
+
+    A subclass says of which plugs the scripts that end its claims know: `jobs`, or `items`.
 
     Args:
         parts: Makes the keys of these parts under that tag.
     """
+
+    scripts: ClassVar[Scripts]
 
     __slots__ = (
         "_parts",
@@ -126,6 +136,10 @@ class ClaimKeys(ABC):
         "watchers",
         "workers",
     )
+
+    def __init_subclass__(cls, *, plugs: str) -> None:
+        nack = load(f"claims/nack+{plugs}").bind(cls, QueueKeys)
+        cls.scripts = Scripts(nack, load(f"claims/recover+{plugs}").bind(cls))
 
     def __init__(self, parts: Callable[..., tuple[str, ...]]) -> None:
         self._parts = parts
@@ -177,11 +191,9 @@ HEARTBEAT = load("claims/heartbeat").bind(ClaimKeys)
 HOLD_CLOCK = load("claims/hold_clock").bind(ClaimKeys)
 CLAIM = load("claims/claim").bind(ClaimKeys)
 ACK = load("claims/ack").bind(ClaimKeys)
-NACK = load("claims/nack").bind(ClaimKeys, QueueKeys)
 PROMOTE = load("claims/promote").bind(ClaimKeys, QueueKeys)
 CLAIMED_QUEUES = load("claims/claimed_queues").bind()
 COMPARE = load("claims/compare").bind(ClaimKeys)
-RECOVER = load("claims/recover").bind(ClaimKeys)
 DEAD = load("claims/dead").bind(ClaimKeys)
 REPLAY = load("claims/replay").bind(ClaimKeys, QueueKeys)
 UNSETTLE = load("claims/unsettle").bind(ClaimKeys, QueueKeys)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import anyio
 
-from inconcert._claims.keys import CLAIMED_QUEUES, RECOVER, ClaimKeys, QueueKeys, keys_of
+from inconcert._claims.keys import CLAIMED_QUEUES, ClaimKeys, QueueKeys, keys_of
 from inconcert._core.session import Session
 from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError, WrongState
@@ -89,7 +89,7 @@ def put_all_back(session: Session, keys: ClaimKeys, worker: str, queues: list[Qu
 
 
 def _recover(session: Session, keys: ClaimKeys, worker: str, queues: list[QueueKeys], *, max_crashes: int) -> Call:
-    command = RECOVER(
+    command = keys.scripts.recover(
         keys,
         claimed=keys.claimed(worker),
         queues=keys_of(queues),

@@ -17,7 +17,7 @@ from typing import Generic, Self, TypeVar, cast
 from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._claims.comparison import Comparison, StrayClaim
 from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, heartbeat
-from inconcert._claims.keys import CLAIM, HOLD_CLOCK, NACK, ClaimKeys, QueueKeys, keys_of
+from inconcert._claims.keys import CLAIM, HOLD_CLOCK, ClaimKeys, QueueKeys, keys_of
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
 from inconcert._claims.suspects import Suspects
@@ -404,7 +404,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self, id_: str, place: int, source: str, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b""
     ) -> Nack:
         queue = self._by_name[source]
-        command = NACK(
+        command = self._keys.scripts.nack(
             self._keys,
             queue,
             claimed=self._claimed,

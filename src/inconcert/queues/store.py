@@ -49,7 +49,7 @@ class LineKeys(NamedTuple):
     older: str
 
 
-class ItemKeys(ClaimKeys):
+class ItemKeys(ClaimKeys, plugs="items"):
     """The keys of one queue of items; they share one slot.
 
     Args:

@@ -1,9 +1,11 @@
 -- claims/nack: a job, or an item, was not done: let it wait for another attempt, put it back, or dead-letter it.
 --
--- KEYS  claimed facts dead reasons queue bell delayed states progress watchers parents children outcomes news line
--- KEYS  workers idle groups settled messages awaited bodies joiners undo steps stepped received places
--- KEYS  held_back history
+-- KEYS  claimed facts dead reasons queue bell delayed states bodies workers idle
 --       claimed: hash, of this worker
+-- @only jobs
+-- KEYS  watchers
+-- @end
+-- PLUGS on_release on_back on_end
 -- ARGV  id        string
 -- ARGV  place     integer, as it was claimed
 -- ARGV  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
@@ -20,57 +22,37 @@
 -- COST     O(log N), N jobs delayed or dead
 -- @include server_time
 -- @include delay_job
--- @include dead_letter
+-- @include bury
 -- @include fall_idle
--- @include notify_watchers
--- @include note_end
 -- @include requeue
--- @include free_places
--- @include packed_names
--- @include drop_steps
--- @include wake_first_putter
--- @include tell_joiners
--- @include record_end
 -- @include read_facts
 -- @include write_facts
+-- @only jobs
+-- @include packed_names
 -- @include forget_attempts
 -- @include flag
--- @include history_of
-local goes_on = {retry = true, again = true, later = true, asleep = true}  -- with the progress that it reported
+-- @end
 local claim = redis.call('HGET', claimed, id)
 if not claim or string.match(claim, '^%d+') ~= place then
   return 0
 end
 -- Where it may go is read before anything is changed: a key that is not ours stops the script here.
 local gives_up = verdict == 'dead' or verdict == 'undone'
-local is_limited = redis.call('HEXISTS', places, id) == 1
-local how_far = redis.call('HGET', progress, id)
--- @guard undo:hash
-local about = gives_up and history_of(redis.call('HGET', bodies, id))
+-- @guard queue:list bell:list delayed:zset on_release on_back
 if gives_up then
-  -- @guard dead:zset history:zset keys.groups:hash keys.settled:zset
+  -- @guard dead:zset on_end
 end
-if not gives_up or is_limited then
-  -- @guard queue:list bell:list delayed:zset held_back:zset
-end
-local is_there = false  -- a message for which it is to wait, sent since it looked
+local comes_later = verdict == 'retry' or verdict == 'asleep' or verdict == 'later'
+-- @only jobs
 local names = packed_names(verdict == 'asleep' and reason or '')
-for _, each in ipairs(names) do
-  is_there = is_there or redis.call('HEXISTS', messages, each .. ' ' .. id) == 1
+for _, each in ipairs(names) do  -- one may have been sent since it looked
+  comes_later = comes_later and redis.call('HEXISTS', keys.messages, each .. ' ' .. id) == 0
 end
+-- @end
 local now_ms = math.floor(server_time() / 1000)
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
-if how_far and goes_on[verdict] then
-  redis.call('HSET', progress, id, (string.gsub(how_far, '^%d+', '0')))  -- older than whatever its next worker reports
-elseif how_far then
-  redis.call('HDEL', progress, id)
-end
-redis.call('HDEL', awaited, id)
 fall_idle(workers, idle, claimed, worker)
-if is_limited then
-  free_places(places, held_back, states, {queue, bell, delayed}, {id})
-end
-local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling'
+-- @each on_release(keys, {id}, {queue, bell, delayed})
 if verdict == 'crash' or verdict == 'retry' or verdict == 'again' or verdict == 'dead' then
   local known = read_facts(redis.call('HGET', facts, id))
   if verdict == 'crash' then
@@ -81,35 +63,28 @@ if verdict == 'crash' or verdict == 'retry' or verdict == 'again' or verdict == 
   write_facts(facts, id, known)
 end
 if gives_up then
-  redis.call('HDEL', states, id)
-  dead_letter(dead, reasons, id, now_ms, reason, name)
-  notify_watchers(watchers, inboxes, id)
-  wake_first_putter(line, inboxes)
-  tell_joiners(joiners, bodies, dead, inboxes)
-  if verdict == 'undone' then
-    drop_steps(keys, {id})
-    local known = read_facts(redis.call('HGET', facts, id))
-    known.flags = string.gsub(known.flags, '[smuv]', '')
-    write_facts(facts, id, known)
-  end
-  local attempt, since_ms = string.match(claim, '^%d+ (%d+) (%d+)')
-  record_end(history, about, id, 'failed ' .. reason, since_ms, attempt)
-  if note_end(keys, id, 'failed ' .. reason) then
-    return 2
-  end
-elseif verdict == 'undo' then
-  redis.call('HSET', undo, id, reason)
+  local attempts, began_ms = string.match(claim, '^%d+ (%d+) (%d+)')
+  local job = {id = id, reason = reason, queue = name, attempts = attempts, began_ms = began_ms, is_undone = verdict == 'undone'}
+  bury(keys, {job}, now_ms, inboxes)
+  return job.is_news and 2 or 1
+end
+-- @each on_back(keys, id, comes_later or verdict == 'asleep' or verdict == 'again')
+-- @only jobs
+if verdict == 'undo' then
+  redis.call('HSET', keys.undo, id, reason)
   redis.call('HDEL', states, id)
   forget_attempts(facts, id)
   flag(facts, id, 'v')
-  requeue(queue, bell, states, watchers, inboxes, id)
-elseif (verdict == 'retry' or verdict == 'asleep' or verdict == 'later') and not is_cancelled and not is_there then
-  if #names > 0 then
-    redis.call('HSET', awaited, id, reason)
-  end
+end
+comes_later = comes_later and string.sub(redis.call('HGET', states, id) or '', 1, 10) ~= 'cancelling'
+if comes_later and #names > 0 then
+  redis.call('HSET', keys.awaited, id, reason)
+end
+-- @end
+if comes_later then
   -- Later its worker is to be the last one that hears of it: those that were woken now would be behind it in line.
   delay_job(delayed, verdict ~= 'later' and bell, states, id, now_ms + delay_ms, name)
 else
-  requeue(queue, bell, states, watchers, inboxes, id)
+  requeue(keys, queue, bell, inboxes, id)
 end
 return 1

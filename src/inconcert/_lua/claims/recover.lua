@@ -1,9 +1,13 @@
 -- claims/recover: give what a worker holds that is dead, or retires, back to the front of its queues.
 --
--- KEYS  workers claimed facts dead reasons states progress watchers parents children outcomes news line clock idle
--- KEYS  described bodies groups settled joiners undo places held_back history queues..
+-- KEYS  workers claimed facts dead reasons states clock idle described bodies
 --       claimed: hash, of that worker
 --       queues: list, then its bell (list) and delayed (zset), for each queue from which it has claimed
+-- @only jobs
+-- KEYS  watchers
+-- @end
+-- KEYS  queues..
+-- PLUGS on_release on_back on_end
 -- ARGV  worker       string
 -- ARGV  max_crashes  number > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
 --                    worker retires, and that is no crash
@@ -15,19 +19,14 @@
 -- TWICE    {0, 0, 0}: it holds nothing any more
 -- COST     O(N log N), N jobs claimed
 -- @include server_time
--- @include dead_letter
--- @include notify_watchers
+-- @include bury
 -- @include requeue
--- @include free_places
--- @include note_end
--- @include wake_first_putter
--- @include tell_joiners
--- @include record_end
 -- @include read_facts
 -- @include write_facts
+-- @only jobs
 -- @include forget_attempts
 -- @include flag
--- @include history_of
+-- @end
 local PARTS = 3  -- keys of each queue
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
@@ -36,76 +35,64 @@ if max_crashes > 0 and ends and tonumber(ends) > tonumber(at_ms) then
   return {-1, 0, 0}
 end
 -- Where they may go is read before anything is changed: a key that is not ours stops the script here.
--- @guard dead:zset keys.groups:hash keys.settled:zset undo:hash places:hash held_back:zset history:zset
-for i = QUEUES, #KEYS, PARTS do
-  redis.call('LLEN', KEYS[i])
-  redis.call('LLEN', KEYS[i + 1])
-  redis.call('ZCARD', KEYS[i + 2])
-end
-local place = {}
+-- @guard dead:zset on_release on_back on_end
+local queues_of = {}
 for i = NAMES, #ARGV do
-  place[ARGV[i]] = QUEUES + (i - NAMES) * PARTS
-end
-
-local function reason_of(count, attempts)
-  local why = count .. (count == 1 and ' worker' or ' workers') .. ' died with it'
-  return '{"reason":"' .. why .. '","attempts":' .. attempts .. '}'
+  local first = QUEUES + (i - NAMES) * PARTS
+  local queue, bell, delayed = unpack(KEYS, first, first + PARTS - 1)
+  -- @guard queue:list bell:list delayed:zset
+  queues_of[ARGV[i]] = {queue, bell, delayed}
 end
 
 redis.call('HDEL', claimed, '#')
-local back, buried, told = 0, 0, 0
-local jobs = {}
+local jobs, back, buried, told = {}, 0, {}, 0
 local entries = redis.call('HGETALL', claimed)
 for i = 1, #entries, 2 do
-  local at, attempt, since_ms, name = string.match(entries[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
-  jobs[#jobs + 1] = {entries[i], tonumber(at), name, attempt, since_ms}
+  local place, attempts, began_ms, name = string.match(entries[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
+  jobs[#jobs + 1] = {id = entries[i], place = tonumber(place), queue = name, attempts = attempts, began_ms = began_ms}
 end
-table.sort(jobs, function(one, other) return one[2] > other[2] end)  -- so that the first claimed comes to the front
+table.sort(jobs, function(one, other) return one.place > other.place end)  -- so that the first claimed comes to the front
 for _, job in ipairs(jobs) do
-  local id, name = job[1], job[3]
-  if place[name] then
+  local id, queues = job.id, queues_of[job.queue]
+  if queues then
     redis.call('HDEL', claimed, id)
-    redis.call('HDEL', progress, id)
-    free_places(places, held_back, states, {unpack(KEYS, place[name], place[name] + PARTS - 1)}, {id})
-    local count = 0
+    -- @each on_release(keys, {id}, queues)
+    local is_last = false
     if max_crashes > 0 then
       local known = read_facts(redis.call('HGET', facts, id))
-      count = known.crashes + 1
-      known.crashes = count
+      known.crashes = known.crashes + 1
       write_facts(facts, id, known)
+      local most = string.match(redis.call('HGET', bodies, id) or '', '^%d+ (%d+)[ /]') or max_crashes
+      is_last = known.crashes >= tonumber(most)
+      local why = known.crashes .. (known.crashes == 1 and ' worker' or ' workers') .. ' died with it'
+      job.reason = '{"reason":"' .. why .. '","attempts":' .. job.attempts .. '}'
     end
-    local body = count > 0 and redis.call('HGET', bodies, id) or ''
-    local most = string.match(body, '^%d+ (%d+)[ /]') or max_crashes
-    local is_last = count > 0 and count >= tonumber(most)
-    if is_last and redis.call('HGET', undo, id) == '-' then
-      redis.call('HSET', undo, id, 'failed ' .. reason_of(count, job[4]))
+    -- @only jobs
+    if is_last and redis.call('HGET', keys.undo, id) == '-' then
+      redis.call('HSET', keys.undo, id, 'failed ' .. job.reason)
       forget_attempts(facts, id)
       flag(facts, id, 'v')
       is_last = false
     end
+    -- @end
     if is_last then
-      redis.call('HDEL', states, id)
-      local reason = reason_of(count, job[4])
-      dead_letter(dead, reasons, id, now_ms, reason, name)
-      notify_watchers(watchers, inboxes, id)
-      record_end(history, history_of(body), id, 'failed ' .. reason, job[5], job[4])
-      buried = buried + 1
-      if note_end(keys, id, 'failed ' .. reason) then
-        told = 1
-      end
+      buried[#buried + 1] = job
     else
-      requeue(KEYS[place[name]], KEYS[place[name] + 1], states, watchers, inboxes, id)
+      -- @each on_back(keys, id, false)
+      requeue(keys, queues[1], queues[2], inboxes, id)
       back = back + 1
     end
   end
 end
-if buried > 0 then
-  wake_first_putter(line, inboxes)
-  tell_joiners(joiners, bodies, dead, inboxes)
+if #buried > 0 then
+  bury(keys, buried, now_ms, inboxes)
+end
+for _, job in ipairs(buried) do
+  told = job.is_news and 1 or told
 end
 if redis.call('EXISTS', claimed) == 0 then
   redis.call('ZREM', workers, worker)
   redis.call('ZREM', idle, worker)
   redis.call('HDEL', described, worker)
 end
-return {back, buried, told}
+return {back, #buried, told}

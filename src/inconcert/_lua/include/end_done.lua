@@ -42,7 +42,7 @@ local function end_done(keys, inboxes, worker, given, first, results)
   end
   -- @only jobs
   -- A foreign key stops the script here.
-  -- @guard keys.groups:hash keys.settled:zset keys.places:hash keys.held_back:zset keys.history:zset
+  -- @guard on_release on_end
   for i = 1, #queues, 3 do
     redis.call('LLEN', queues[i])
     redis.call('LLEN', queues[i + 1])

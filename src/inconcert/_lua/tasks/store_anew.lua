@@ -26,6 +26,6 @@ fall_idle(workers, idle, claimed, worker)
 if enqueued then
   redis.call('HSET', bodies, id, enqueued .. envelope)
   redis.call('HSETNX', finished, name, 0)
-  requeue(queue, bell, states, watchers, inboxes, id)
+  requeue(keys, queue, bell, inboxes, id)
 end
 return 1

@@ -1,7 +1,8 @@
 """The forms of a script: plain, and with plugs.
 
 A plug is a file `plugs/GROUP/NAME.lua`: a feature that some jobs, or items, have and others do not.  It names the keys
-that only this feature has, and defines functions `NAME_HOOK` that scripts call at certain points of a job's life.
+that only this feature has, and defines functions `NAME_HOOK` that scripts call at certain points of a job's life.  Each
+has its includes before it, and no empty line in it: a script has only those that it calls.
 
 A script that some of them hook into says so in its header, and has two forms, of which the plain one names no key of a
 plug: `claims/ack`, and `claims/ack+jobs`.
@@ -10,17 +11,20 @@ plug: `claims/ack`, and `claims/ack+jobs`.
     -- @only jobs                 what follows is only in the form with the plugs of this group, or of these; `plain` is
     -- @end                       the form without; a header may have such lines, too
     -- @each on_end(keys, jobs)   calls this function of each plug of the group, in the order of their names
+    -- @guard queue:list on_end   guards that key, and those that plugs with this hook name as `-- GUARD  history:zset`
 """
 
 import re
 from collections.abc import Mapping
 
-__all__ = ["form"]
+__all__ = ["form", "function_of"]
 
 _ONLY = re.compile(r"^ *-- @only (.+)\n((?:.*\n)*?) *-- @end\n", re.MULTILINE)
 _EACH = re.compile(r"^( *)-- @each ((\w+)\(.*\))$\n", re.MULTILINE)
 _PLUGS = re.compile(r"^-- PLUGS +(.*)\n", re.MULTILINE)
 _KEYS = re.compile(r"^-- KEYS +(.*)\n", re.MULTILINE)
+_GUARDS = re.compile(r"^-- GUARD +(.*)\n", re.MULTILINE)  # of a plug: its keys that a script is to look at first
+_GUARD = re.compile(r"^( *-- @guard )(.*\bon_.*)\n", re.MULTILINE)
 
 
 def form(text: str, group: str, plugs: Mapping[str, str]) -> str:
@@ -36,11 +40,23 @@ def form(text: str, group: str, plugs: Mapping[str, str]) -> str:
     def calls(line: re.Match[str]) -> str:
         indent, call, hook = line.groups()
         having = [name for name, plug in plugs.items() if _has(plug, name, hook)]
-        return "".join(f"{indent}-- @include plugs/{group}/{name}\n{indent}{name}_{call}\n" for name in having)
+        return "".join(f"{indent}-- @include plugs/{group}/{name}/{hook}\n{indent}{name}_{call}\n" for name in having)
+
+    def guard(line: re.Match[str]) -> str:
+        named = line[2].split()
+        having = [text for name, text in plugs.items() if any(_has(text, name, hook) for hook in named)]
+        found = [each for each in named if ":" in each]
+        found += [f"keys.{each}" for text in having for each in " ".join(_GUARDS.findall(text)).split()]
+        return f"{line[1]}{' '.join(found)}\n" if found else ""
 
     hooks = " ".join(_PLUGS.findall(text)).split()
     hooked = [plug for name, plug in plugs.items() if any(_has(plug, name, hook) for hook in hooks)]
-    return _with_keys(_EACH.sub(calls, text), [key for plug in hooked for key in _names(plug)])
+    return _with_keys(_GUARD.sub(guard, _EACH.sub(calls, text)), [key for plug in hooked for key in _names(plug)])
+
+
+def function_of(plug: str, name: str, hook: str) -> str:
+    """The part of a plug that defines this function."""
+    return next(part for part in plug.split("\n\n") if _has(part, name, hook))
 
 
 def _has(plug: str, name: str, hook: str) -> bool:

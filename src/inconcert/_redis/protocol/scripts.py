@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from inconcert._redis.protocol.commands import Argument, pack, pack_parts
 from inconcert._redis.protocol.operations import Operation
-from inconcert._redis.protocol.plugs import form
+from inconcert._redis.protocol.plugs import form, function_of
 
 __all__ = ["Binder", "Command", "Script", "assemble", "load", "parameters", "read"]
 
@@ -249,8 +249,12 @@ def _guard(line: re.Match[str]) -> str:
 
 
 def read(name: str, group: str = "") -> str:
-    """The text of a file, in its form with the plugs of this group."""
-    return form(_LUA.joinpath(f"{name}.lua").read_text("utf-8"), group, _plugs(group) if group else {})
+    """The text of a file, in its form with the plugs of this group; `plugs/jobs/after/on_end` is a function of one."""
+    plugs = _plugs(group) if group else {}
+    *_, plug, hook = name.rsplit("/", 2)
+    is_hook = name == f"plugs/{group}/{plug}/{hook}"
+    text = function_of(plugs[plug], plug, hook) if is_hook else _LUA.joinpath(f"{name}.lua").read_text("utf-8")
+    return form(text, group, plugs)
 
 
 @cache

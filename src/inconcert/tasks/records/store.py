@@ -130,7 +130,7 @@ __all__ = [
 _PARTITION = re.compile(r"\.(\d{1,4})")  # at the end of an id
 
 
-class JobKeys(ClaimKeys):
+class JobKeys(ClaimKeys, plugs="jobs"):
     """The keys of one partition of the tasks of a namespace; they share one slot.
 
     Args:

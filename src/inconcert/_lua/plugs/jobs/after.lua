@@ -1,8 +1,8 @@
 -- plugs/jobs/after: jobs that run after others.
 --
 -- KEYS  parents children outcomes news
--- @include has_children
 
+-- @include has_children
 -- Notes the ends of those for which others wait, or that waited for others; `resolve_dependents` processes them.
 local function after_on_end(keys, jobs)
   if redis.call('EXISTS', keys.parents, keys.children) == 0 then

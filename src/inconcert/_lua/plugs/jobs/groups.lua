@@ -1,9 +1,10 @@
 -- plugs/jobs/groups: jobs that are members of a group.
 --
 -- KEYS  groups settled news
+-- GUARD  groups:hash settled:zset
+
 -- @include group_of
 -- @include count_member
-
 -- Counts what became of members.
 local function groups_on_end(keys, jobs)
   for _, job in ipairs(jobs) do

@@ -1,8 +1,9 @@
 -- plugs/jobs/limits: how many jobs run at once, and how often they begin.
 --
 -- KEYS  places held_back
--- @include free_places
+-- GUARD  places:hash held_back:zset
 
+-- @include free_places
 -- Frees the places of jobs that are claimed no more; `queues` has the keys of those from which they come.
 local function limits_on_release(keys, ids, queues)
   if #queues > 0 then
