@@ -29,8 +29,7 @@
 -- @include write_facts
 -- @only jobs
 -- @include packed_names
--- @include forget_attempts
--- @include flag
+-- @include begin_undo
 -- @end
 local claim = redis.call('HGET', claimed, id)
 if not claim or string.match(claim, '^%d+') ~= place then
@@ -71,10 +70,7 @@ end
 -- @each on_back(keys, id, comes_later or verdict == 'asleep' or verdict == 'again')
 -- @only jobs
 if verdict == 'undo' then
-  redis.call('HSET', keys.undo, id, reason)
-  redis.call('HDEL', states, id)
-  forget_attempts(facts, id)
-  flag(facts, id, 'v')
+  begin_undo(keys, id, reason)
 end
 comes_later = comes_later and string.sub(redis.call('HGET', states, id) or '', 1, 10) ~= 'cancelling'
 if comes_later and #names > 0 then

@@ -24,8 +24,7 @@
 -- @include read_facts
 -- @include write_facts
 -- @only jobs
--- @include forget_attempts
--- @include flag
+-- @include begin_undo
 -- @end
 local PARTS = 3  -- keys of each queue
 local now_ms = math.floor(server_time() / 1000)
@@ -69,9 +68,7 @@ for _, job in ipairs(jobs) do
     end
     -- @only jobs
     if is_last and redis.call('HGET', keys.undo, id) == '-' then
-      redis.call('HSET', keys.undo, id, 'failed ' .. job.reason)
-      forget_attempts(facts, id)
-      flag(facts, id, 'v')
+      begin_undo(keys, id, 'failed ' .. job.reason)
       is_last = false
     end
     -- @end

@@ -1,5 +1,5 @@
 -- Records the end of a job in the history of its task, if `about`, 'ENQUEUED_MS MOST:TASK', says that it has one.
--- `outcome` is as for note_end.lua; `began_ms` when its last attempt began, '' if it ended between or before its attempts.
+-- `outcome` is 'succeeded JSON', 'failed JSON' or 'cancelled '; `began_ms` when its last attempt began, '' if it ended between or before its attempts.
 -- Drops what is beyond the latest MOST; and with each tenth, of the task that is next in the set, what is older than 90 days,
 -- so that nothing stays of tasks that are gone.
 -- @include server_time

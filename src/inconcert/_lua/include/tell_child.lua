@@ -3,11 +3,8 @@
 -- @include lets_run
 -- @include strike_out
 -- @include count_waiting
--- @include fail_dependent
--- @include notify_watchers
--- @include note_end
--- @include record_end
--- @include history_of
+-- @include orphaned_because
+-- @include bury
 local function tell_child(keys, inboxes, now_ms, child, parent, outcome)
   local delay_ms, even_if, name = string.match(redis.call('HGET', keys.states, child) or '', '^waiting (%d+):?(%a*) (.*)$')
   if not delay_ms then
@@ -18,14 +15,11 @@ local function tell_child(keys, inboxes, now_ms, child, parent, outcome)
   if was_pending and is_well and left == 0 then
     return delay_ms, name
   elseif was_pending and not is_well then
-    for _, key in ipairs({keys.states, keys.pending, keys.unfollowed}) do
-      redis.call('HDEL', key, child)
-    end
+    redis.call('HDEL', keys.pending, child)
+    redis.call('HDEL', keys.unfollowed, child)
     count_waiting(keys.waiting, name, -1)
-    local reason = fail_dependent(keys.dead, keys.reasons, child, now_ms, parent, outcome, name)
-    notify_watchers(keys.watchers, inboxes, child)
-    record_end(keys.history, history_of(redis.call('HGET', keys.bodies, child)), child, 'failed ' .. reason, '', 0)
-    note_end(keys, child, 'failed ' .. reason)
+    local job = {id = child, reason = orphaned_because(parent, outcome), queue = name, attempts = 0, began_ms = ''}
+    bury(keys, {job}, now_ms, inboxes)
   end
   return nil
 end

@@ -3,7 +3,8 @@
 -- parents in this partition, in their order; {} if what became of these is among the outcomes.
 -- @include make_ready
 -- @include flag
--- @include fail_dependent
+-- @include orphaned_because
+-- @include dead_letter
 -- @include count_waiting
 -- @include is_here
 -- @include lets_run
@@ -37,7 +38,8 @@ local function wait_for_parents(keys, id, parents, results, suffix, even_if, del
     end
   end
   if obstacle then
-    local reason = fail_dependent(keys.dead, keys.reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
+    local reason = orphaned_because(obstacle[1], obstacle[2])
+    dead_letter(keys.dead, keys.reasons, id, now_ms, reason, queue_name)
     record_end(keys.history, history_of(redis.call('HGET', keys.bodies, id)), id, 'failed ' .. reason, '', 0)
   elseif #open > 0 then
     count_waiting(keys.waiting, queue_name, 1)

@@ -1,9 +1,7 @@
 -- tasks/cancel: cancel jobs: they will not run, or are stopped.
 --
--- KEYS  bodies states dead facts watchers queue delayed parents children outcomes news waiting pending
--- KEYS  unfollowed recent older steps stepped groups settled messages received awaited undo bell places held_back
--- KEYS  history progress results..
---       progress: hash  id -> 'NUMBER JSON': its progress
+-- KEYS  bodies states dead facts watchers queue delayed waiting pending unfollowed recent older bell places held_back results..
+-- PLUGS on_back on_end
 --       results: string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV  ttl_ms   integer > 0, how long the fact that they were cancelled is kept
 -- ARGV  inboxes  prefix of each session's inbox channel
@@ -18,19 +16,16 @@
 -- @include recall
 -- @include remember
 -- @include notify_watchers
--- @include note_end
 -- @include count_waiting
 -- @include publish
 -- @include drop_cancelled
--- @include drop_steps
 -- @include within_volume
 -- @include ring
 -- @include leave_lines
 -- @include replace_next
--- @include record_end
 -- @include history_of
 -- @include read_facts
--- @include forget_attempts
+-- @include begin_undo
 -- @include flag
 local answer, ended, limits, was_here = {}, {}, {}, {}
 local answered = recall(recent, older, request)
@@ -45,7 +40,7 @@ end
 local some_are_held_back = redis.call('ZCARD', held_back) > 0
 local some_are_limited = redis.call('HLEN', places) > 0 or some_are_held_back
 
-local function cancel(id, result)
+local function cancel(n, id, result)
   local body = redis.call('HGET', bodies, id)
   if not body or redis.call('ZSCORE', dead, id) then
     return 3
@@ -67,12 +62,10 @@ local function cancel(id, result)
     count_waiting(waiting, string.match(about, '^%S+ (.*)$'), -1)
   end
   if undoing then
-    redis.call('HSET', keys.undo, id, 'cancelled ')
-    forget_attempts(facts, id)
-    flag(facts, id, 'v')
-    for _, key in ipairs({states, progress, pending, unfollowed, keys.awaited}) do
-      redis.call('HDEL', key, id)
-    end
+    begin_undo(keys, id, 'cancelled ')
+    -- @each on_back(keys, id, false)
+    redis.call('HDEL', pending, id)
+    redis.call('HDEL', unfollowed, id)
     if state == 'waiting' or state == 'delayed' then
       redis.call('LPUSH', queue, id)
       ring(bell)
@@ -94,14 +87,13 @@ local function cancel(id, result)
     redis.call('HSET', places, id, '-' .. text)  -- it may have been about to run: who claims it lets others in
     flag(facts, id, 'l')
   end
-  ended[#ended + 1] = id
   redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
   notify_watchers(watchers, inboxes, id)
-  record_end(history, about, id, 'cancelled ', '', attempts)
-  return note_end(keys, id, 'cancelled ') and 2 or 1
+  ended[#ended + 1] = {id = id, is_gone = true, outcome = 'cancelled ', about = about, attempts = attempts, began_ms = '', n = n}
+  return 1
 end
 
--- @guard queue:list bell:list keys.undo:hash history:zset progress:hash keys.groups:hash keys.settled:zset
+-- @guard queue:list bell:list on_back on_end
 local ids = {unpack(ARGV, IDS)}
 ids = {unpack(ids, 1, within_volume(keys, ids))}
 for _, id in ipairs(ids) do
@@ -110,11 +102,13 @@ for _, id in ipairs(ids) do
 end
 redis.call('ZREM', delayed, unpack(ids))  -- first: needs no memory, so a full server accepts the rest
 for n, id in ipairs(ids) do
-  answer[n] = cancel(id, KEYS[RESULTS + n - 1])
+  answer[n] = cancel(n, id, KEYS[RESULTS + n - 1])
 end
 if #ended > 0 then
-  redis.call('HDEL', progress, unpack(ended))
-  drop_steps(keys, ended)
+  -- @each on_end(keys, ended, inboxes)
+end
+for _, job in ipairs(ended) do
+  answer[job.n] = job.is_news and 2 or 1
 end
 drop_cancelled(queue, bodies, places)
 replace_next(places, held_back, states, {queue, bell, delayed}, limits)

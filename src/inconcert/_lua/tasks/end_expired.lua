@@ -1,7 +1,7 @@
 -- tasks/end_expired: dead-letter those of some jobs that have expired while they were in a queue, or waited for others.
 --
--- KEYS  queue bodies states dead reasons facts watchers parents children outcomes news waiting pending
--- KEYS  unfollowed progress awaited groups settled undo places held_back history
+-- KEYS  queue bodies states dead reasons facts watchers waiting pending unfollowed places held_back
+-- PLUGS on_end
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  name     of the queue; '' to look at those only that wait for others
 -- ARGV  ids..    of the jobs, 1 to 250, in this queue or waiting for others
@@ -13,16 +13,12 @@
 -- @include server_time
 -- @include expiry_of
 -- @include read_facts
--- @include dead_letter
--- @include notify_watchers
--- @include note_end
+-- @include bury
 -- @include count_waiting
--- @include record_end
--- @include history_of
 local MOST_BYTES, AT_ONCE = 1048576, 16  -- bodies that are read in one go
 local now_ms = math.floor(server_time() / 1000)
 
--- @guard queue:list history:zset keys.groups:hash keys.settled:zset
+-- @guard queue:list dead:zset on_end
 local some_are_held_back = redis.call('ZCARD', held_back) > 0
 
 -- Takes it from where it is.  Returns the name of its queue; nil if it is elsewhere, or is left to the worker that claims it,
@@ -30,7 +26,7 @@ local some_are_held_back = redis.call('ZCARD', held_back) > 0
 local function take(id, body)
   local state = redis.call('HGET', states, id)
   local its_queue = string.match(state or '', '^waiting %S+ (.*)$')
-  if redis.call('HEXISTS', undo, id) == 1 or not its_queue and (state or name == '' or redis.call('ZSCORE', dead, id)) then
+  if redis.call('HEXISTS', keys.undo, id) == 1 or not its_queue and (state or name == '' or redis.call('ZSCORE', dead, id)) then
     return nil
   elseif its_queue then
     count_waiting(waiting, its_queue, -1)
@@ -43,7 +39,7 @@ local function take(id, body)
   return not is_left and redis.call('LREM', queue, 1, id) == 1 and name or nil
 end
 
-local ended, has_news = {}, 0
+local jobs = {}
 local function end_if_expired(id, body)
   local ends_ms, expires = expiry_of(body)
   local its_queue = ends_ms and now_ms > ends_ms and take(id, body)
@@ -52,20 +48,14 @@ local function end_if_expired(id, body)
   end
   local known = read_facts(redis.call('HGET', facts, id))
   local attempts = known.failures + known.crashes
-  for _, key in ipairs({states, pending, unfollowed, progress, awaited}) do
+  for _, key in ipairs({states, pending, unfollowed}) do
     redis.call('HDEL', key, id)
   end
   local shown = string.gsub(id, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end)
   local reason = string.format(
     '{"reason":"JobExpired: job %s was not started within %g s; replay it if it is still wanted","traceback":"","attempts":%d}',
     shown, expires, attempts)
-  dead_letter(dead, reasons, id, now_ms, reason, its_queue)
-  notify_watchers(watchers, inboxes, id)
-  record_end(history, history_of(body), id, 'failed ' .. reason, '', attempts)
-  if note_end(keys, id, 'failed ' .. reason) then
-    has_news = 1
-  end
-  ended[#ended + 1] = id
+  jobs[#jobs + 1] = {id = id, reason = reason, queue = its_queue, attempts = attempts, began_ms = ''}
 end
 
 local next_id, bytes = IDS, 0
@@ -77,4 +67,11 @@ while next_id <= #ARGV and bytes < MOST_BYTES do
   end
   next_id = next_id + #some
 end
-return {next_id - IDS, has_news, unpack(ended)}
+if #jobs > 0 then
+  bury(keys, jobs, now_ms, inboxes)
+end
+local answer = {next_id - IDS, 0}
+for _, job in ipairs(jobs) do
+  answer[#answer + 1], answer[2] = job.id, job.is_news and 1 or answer[2]
+end
+return answer

@@ -1,8 +1,8 @@
 -- tasks/resolve_dependents: notify waiters of a job's end, and make dependents without open parents ready.
 --
--- KEYS  news bodies states dead reasons watchers parents children followers outcomes waiting pending unfollowed passing
--- KEYS  groups settled history queues..
+-- KEYS  bodies states dead reasons facts watchers followers waiting pending unfollowed passing queues..
 --       queues: list, then its bell (list) and delayed (zset), for each queue
+-- PLUGS on_end
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  suffix   of the ids of this partition; '' if there are no others
 -- ARGV  passer   string, unique to this call
@@ -28,7 +28,7 @@ local PASSING_MS = 5000
 
 local now_ms = math.floor(server_time() / 1000)
 
--- @guard keys.history:zset
+-- @guard keys.dead:zset on_end
 
 -- All queues are read before one is changed.  A queue with a foreign key delays its own jobs, and no others.
 local place = {}
@@ -96,7 +96,7 @@ local function resolve(id)
     end
   elseif not delay_ms then
     local is_gone = redis.call('HEXISTS', bodies, id) == 0
-    local outcome = redis.call('HGET', outcomes, id) or is_gone and ''
+    local outcome = redis.call('HGET', keys.outcomes, id) or is_gone and ''
     local pairs_told = {}
     if outcome then
       pairs_told = redis.call('ZRANGEBYLEX', followers, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', 0, left)
@@ -121,7 +121,7 @@ local function resolve(id)
     elseif left <= 0 then
       kept[#kept + 1] = id  -- it may have more children
     elseif is_gone then
-      local count, elsewhere = forget_parents(parents, children, followers, outcomes, id, suffix)
+      local count, elsewhere = forget_parents(keys.parents, keys.children, followers, keys.outcomes, id, suffix)
       for _, parent in ipairs(elsewhere) do
         pass_on(id, 'forget', parent, id, '')
       end
@@ -131,7 +131,7 @@ local function resolve(id)
 end
 
 local checked = {}
-for _, id in ipairs(redis.call('LPOP', news, 100) or {}) do
+for _, id in ipairs(redis.call('LPOP', keys.news, 100) or {}) do
   if not checked[id] and is_passed_on(id) then
     last[#last + 1] = id
   elseif not checked[id] and left <= 0 then
@@ -142,9 +142,9 @@ for _, id in ipairs(redis.call('LPOP', news, 100) or {}) do
   checked[id] = true
 end
 for i = #kept, 1, -1 do
-  redis.call('LPUSH', news, kept[i])
+  redis.call('LPUSH', keys.news, kept[i])
 end
 if #last > 0 then
-  redis.call('RPUSH', news, unpack(last))
+  redis.call('RPUSH', keys.news, unpack(last))
 end
-return {redis.call('LLEN', news), #last, names, work, stuck}
+return {redis.call('LLEN', keys.news), #last, names, work, stuck}

@@ -1,7 +1,6 @@
--- Dead-letters a job because a parent did not succeed: `outcome` is the parent's, or '' if it is not known.
--- Returns the reason.  Of a parent that was itself dead-lettered for a parent, it names the first of that chain, too.
--- @include dead_letter
-local function fail_dependent(dead, reasons, id, now_ms, parent, outcome, queue_name)
+-- Why a job is dead-lettered of which a parent did not succeed: `outcome` is the parent's, or '' if it is not known.  Of a
+-- parent that was itself dead-lettered for a parent, it names the first of that chain, too.
+local function orphaned_because(parent, outcome)
   local what = 'is not known'
   if outcome ~= '' then
     local word = string.match(outcome, '^%l+')
@@ -10,7 +9,5 @@ local function fail_dependent(dead, reasons, id, now_ms, parent, outcome, queue_
   local name = string.gsub(parent, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end)
   local first = string.match(outcome, '^failed {"reason":"its parent ([^"]+)"}')
   local because = first and ', because ' .. (string.match(first, ', because (.+)$') or first) or ''
-  local reason = '{"reason":"its parent ' .. name .. ' ' .. what .. because .. '"}'
-  dead_letter(dead, reasons, id, now_ms, reason, queue_name)
-  return reason
+  return '{"reason":"its parent ' .. name .. ' ' .. what .. because .. '"}'
 end
