@@ -9,6 +9,7 @@
 -- COST     O(log N + M), N delayed jobs, M moved
 -- @include server_time
 -- @include ring
+-- @include head_of
 -- @include leave_lines
 -- @include replace_next
 local MOST = 250
@@ -34,7 +35,7 @@ if redis.call('HLEN', places) > 0 then
   end
 end
 for n, text in ipairs(#held > 0 and redis.call('HMGET', bodies, unpack(held)) or {}) do
-  local put_ms, its_limits = string.match(text or '', '^(%d+) %d+(/%S+)')
+  local put_ms, _, its_limits = head_of(text)
   local expires_ms = string.match(its_limits or '', '/e(%d+)$')
   local at_ms = expires_ms and put_ms + expires_ms + 2  -- as in take_places.lua
   if at_ms and at_ms <= now_ms then

@@ -20,6 +20,7 @@
 -- COST     O(N log N), N jobs claimed
 -- @include server_time
 -- @include bury
+-- @include head_of
 -- @include requeue
 -- @include read_facts
 -- @include write_facts
@@ -61,8 +62,8 @@ for _, job in ipairs(jobs) do
       local known = read_facts(redis.call('HGET', facts, id))
       known.crashes = known.crashes + 1
       write_facts(facts, id, known)
-      local most = string.match(redis.call('HGET', bodies, id) or '', '^%d+ (%d+)[ /]') or max_crashes
-      is_last = known.crashes >= tonumber(most)
+      local _, most = head_of(redis.call('HGET', bodies, id))
+      is_last = known.crashes >= tonumber(most or max_crashes)
       local why = known.crashes .. (known.crashes == 1 and ' worker' or ' workers') .. ' died with it'
       job.reason = '{"reason":"' .. why .. '","attempts":' .. job.attempts .. '}'
     end

@@ -1,18 +1,12 @@
 -- Ends jobs, or items, that are done, or were cancelled while they ran: those that their worker holds at these places.
 -- `given` has the id, place, result and ttl_ms of each, and with plugs its unique name, from `first` on; `results` the keys
--- of their results, in the same order.  With plugs, `queues` has the list, bell and delayed of each queue from which those
--- come that have limits, and `histories` 'NUMBER ENQUEUED_MS MOST:TASK,' of each that is to be in a history.
+-- of their results, in the same order.  With plugs, `more` has in `queues` the list, bell and delayed of each queue from which
+-- those come that have limits, and in `histories` 'NUMBER ENQUEUED_MS MOST:TASK,' of each that is to be in a history.
 -- Returns for each 1, 2 if others are to be told of its end, or 0 if it was not held; without plugs 3 if it has more than
 -- waiters: of that nothing is changed.
 -- @include fall_idle
--- @only jobs
-local function end_done(keys, inboxes, worker, given, first, results, queues, histories)
-  local FIELDS = 5
--- @end
--- @only plain items
-local function end_done(keys, inboxes, worker, given, first, results)
-  local FIELDS = 4
--- @end
+local function end_done(keys, inboxes, worker, given, first, results, more)
+  local FIELDS = more and 5 or 4
   local SHORTEST_TTL_MS, WAITERS_TTL_MS = 1000, 60000  -- a result that is kept for less is kept so long for those that wait
 
   local all = {}
@@ -43,6 +37,7 @@ local function end_done(keys, inboxes, worker, given, first, results)
   -- @only jobs
   -- A foreign key stops the script here.
   -- @guard on_release on_end
+  local queues = more.queues
   for i = 1, #queues, 3 do
     redis.call('LLEN', queues[i])
     redis.call('LLEN', queues[i + 1])
@@ -81,7 +76,7 @@ local function end_done(keys, inboxes, worker, given, first, results)
   -- @end
   -- @only jobs
   local about = {}
-  for n, text in string.gmatch(histories, '(%d+) ([^,]+),') do
+  for n, text in string.gmatch(more.histories, '(%d+) ([^,]+),') do
     about[tonumber(n)] = text
   end
   local jobs = {}

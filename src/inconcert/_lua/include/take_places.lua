@@ -1,12 +1,13 @@
 -- Whether a job may be claimed: it has no limits; or it is the turn of its key, and there is a place in each limit, which it
 -- takes; or it has expired, and needs none.  Otherwise it is held back, in the line of its key, or of the first limit that is
 -- full.  `state` is the job's, nil if it was not asked for.  What is to be written gathers in `limited`, for `settle_places`.
+-- @include head_of
 -- @include next_order
 -- @include note_limits
 -- @include parse_limits
 -- @include pass_over
 local function take_places(limited, id, text, state)
-  local put_ms, limits = string.match(text, '^(%d+) %d+(/%S+)')
+  local put_ms, _, limits, _, first_ms = head_of(text)
   if not limits then
     return true
   end
@@ -34,9 +35,7 @@ local function take_places(limited, id, text, state)
     limited.turns[key] = limits.text
   end
   if line and not is_ending then
-    local may_have = string.find(text, '~', 1, true)  -- when its first call was, if there were others since
-    local first_ms = may_have and string.match(text, '^%d+ %d+%S+ #[%x:]*~(%d+) ')
-    local order = key and line ~= key and next_order(limited, line) or first_ms or put_ms
+    local order = key and line ~= key and next_order(limited, line) or tonumber(first_ms) or put_ms
     local expires_ms = limits.expires_ms and put_ms + limits.expires_ms + 2
     limited.due_ms = expires_ms and math.min(expires_ms, limited.due_ms or expires_ms) or limited.due_ms
     limited.held[#limited.held + 1] = {id = id, limit = line, order = order, is_ready = is_late and not limits.key_counts}

@@ -31,7 +31,7 @@ for i = QUEUES, #KEYS, PARTS do
   redis.call('ZCARD', KEYS[i + 2])
 end
 local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name}, 1, {result},
-  {queue, bell, delayed}, histories)
+  {queues = {queue, bell, delayed}, histories = histories})
 if answer[1] == 0 then
   return answer
 end

@@ -23,6 +23,7 @@
 -- @include ring
 -- @include leave_lines
 -- @include replace_next
+-- @include head_of
 -- @include history_of
 -- @include read_facts
 -- @include begin_undo
@@ -72,8 +73,7 @@ local function cancel(n, id, result)
     end
     return 0
   end
-  local text = some_are_limited and state ~= 'waiting' and state ~= 'delayed'
-    and string.match(body, '^%d+ %d+(/%S+)')
+  local _, _, text = head_of(some_are_limited and state ~= 'waiting' and state ~= 'delayed' and body)
   local key = text and string.match(text, '/s:(%x+)')
   local has_turn = key and redis.call('HGET', places, '@' .. key) == id
   local about = history_of(body)

@@ -21,6 +21,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
+-- @include head_of
 -- @include live_job_of_name
 -- @include take_name
 -- @include drop_names
@@ -57,8 +58,10 @@ end
 local live = live_job_of_name(unique, bodies, dead, unique_name, now_ms)
 local state, place, is_due, waits, put_ms, first
 if live then
-  local body, limits = redis.call('HGET', bodies, live) or '', nil
-  put_ms, limits, first = string.match(body, '^(%d+) %d+(%S*) #[%x:]*~(%d*) ')
+  local body = redis.call('HGET', bodies, live)
+  local enqueued_ms, _, its_limits, _, its_first = head_of(body)
+  local limits = its_limits or ''
+  put_ms, first = enqueued_ms, its_first
   if not first or task_of(body) ~= task_of(envelope) then
     return answer(OTHER, live, '')
   end

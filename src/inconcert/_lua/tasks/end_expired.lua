@@ -14,6 +14,7 @@
 -- @include expiry_of
 -- @include read_facts
 -- @include bury
+-- @include head_of
 -- @include count_waiting
 local MOST_BYTES, AT_ONCE = 1048576, 16  -- bodies that are read in one go
 local now_ms = math.floor(server_time() / 1000)
@@ -32,7 +33,7 @@ local function take(id, body)
     count_waiting(waiting, its_queue, -1)
     return its_queue
   end
-  local limits = string.match(body, '^%d+ %d+(/%S+)')
+  local _, _, limits = head_of(body)
   local key = limits and string.match(limits, '/s:(%x+)')
   local has_turn = key and redis.call('HGET', places, '@' .. key) == id
   local is_left = has_turn or limits and some_are_held_back

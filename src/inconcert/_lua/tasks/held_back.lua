@@ -8,8 +8,9 @@
 --          the turn, or ''; and those of `running` that have a place | {} nothing holds it back
 -- TWICE    the same; nothing is changed
 -- COST     O(log N + M), N jobs in line, M ids
+-- @include head_of
 local due_ms = redis.call('ZSCORE', delayed, id)
-local limits = string.match(redis.call('HGET', bodies, id) or '', '^%d+ %d+(/%S+)')
+local _, _, limits = head_of(redis.call('HGET', bodies, id))
 if not due_ms or not limits then
   return {}
 end
