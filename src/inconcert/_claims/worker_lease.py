@@ -41,7 +41,6 @@ Ending = Callable[[], Awaitable[None]]
 
 _IS_LIMITED = attrgetter("claimed.is_limited")
 
-_LIMITS_IN_USE = 2  # what a claim answers if it met something that has limits; with plugs, as long as some are in use
 _A_MOMENT = 0.05  # seconds after which a lapse can be seen
 _MOST = 500  # in one claim or one acknowledgement, so that no script takes long
 _MOST_DEAD = 10  # workers that one heartbeat returns
@@ -63,8 +62,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     """
 
     kind = "worker"  # as log lines name it
-    _claim_with_plugs = staticmethod(CLAIM)  # claims what has limits, too, if it can have some
-    _uses_limits = True  # whether some had limits at the last claim; not known before the first
+    _claim = staticmethod(CLAIM)  # the form of the script
 
     def __init__(
         self,
@@ -146,8 +144,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         """
         order, count = self._policy.turn(min(count, _MOST))
         queues = [self._by_name[name] for name in order]
-        script = self._claim_with_plugs if self._uses_limits else CLAIM
-        command = script(
+        command = self._claim(
             self._keys,
             claimed=self._claimed,
             queues=keys_of(queues),
@@ -168,8 +165,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         if not status:
             self._session.renewal.remove(self)
             self.lose()
-        has_stopped = status == _LIMITS_IN_USE and not self._uses_limits  # at a job that the plain form does not claim
-        self._uses_limits = status == _LIMITS_IN_USE
+        has_stopped = self._has_stopped(status)
         if self.is_lost:  # also while the reply was on its way: its claims belong to others already
             return [], None
         next_ms, now_ms, *parts = answer
@@ -342,6 +338,11 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         """Until when the worker lives if the lease clock stood there; 0 if that is not known."""
         left_ms = self._ends_at_ms - at_ms
         return local_deadline(asked_at, left_ms / 1000) if at_ms >= 0 and left_ms > 0 else 0.0
+
+    def _has_stopped(self, status: int) -> bool:
+        """Whether a claim that answers so came to something that another form of the script is to claim."""
+        del status
+        return False
 
     @abstractmethod
     def _read(self, row: Row, now_ms: int) -> tuple[C, Ending | None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from inconcert._claims.claimed import Row
 from inconcert._claims.ends import Ack, Ended, WorkerOwner, ack
-from inconcert._claims.keys import ACK, split_body
+from inconcert._claims.keys import ACK, CLAIM, split_body
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
 from inconcert._claims.worker_lease import Ending, WorkerLease
@@ -52,6 +52,8 @@ __all__ = ["JobWorkerLease"]
 
 _log = logging.getLogger("inconcert.tasks")
 
+_LIMITS_IN_USE = 2  # what a claim answers if it met a job that has limits; with plugs, as long as some are in use
+
 
 class JobWorkerLease(WorkerLease[JobState]):
     """A worker that runs jobs of one partition.
@@ -66,7 +68,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         policy: As for `WorkerLease`, and so are the others.
     """
 
-    _claim_with_plugs = staticmethod(CLAIM_WITH_PLUGS)
+    _claim = staticmethod(CLAIM_WITH_PLUGS)  # as long as limits are in use; that is not known before the first claim
     _keys: JobKeys
     _said = 0  # progress reports so far
     _heard: frozenset[str] = frozenset()  # of jobs that were cancelled before the reply of their claim was read
@@ -217,6 +219,11 @@ class JobWorkerLease(WorkerLease[JobState]):
             self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, count=count, step=step
         )
         return f"a position of {job}", command
+
+    def _has_stopped(self, status: int) -> bool:
+        was_plain = self._claim is CLAIM
+        self._claim = CLAIM_WITH_PLUGS if status == _LIMITS_IN_USE else CLAIM
+        return was_plain and status == _LIMITS_IN_USE
 
     def _end_again(self) -> None:
         self._effects.send_again()  # in front of the ends of its jobs
