@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import CLAIM, HEARTBEAT, PURGE, REPLAY
+from inconcert._claims.keys import CLAIM, HEARTBEAT
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.records.group_ids import callback_id, member_id
@@ -343,7 +343,9 @@ class GroupsModel(RuleBasedStateMachine):
         if found is None:
             return
         _, id_, member = found
-        command = REPLAY(self.keys, self.place, queue_name="q", request=self.new_request(), jobs=(id_, "", ""))
+        command = self.keys.scripts.replay(
+            self.keys, self.place, queue_name="q", request=self.new_request(), jobs=(id_, "", "")
+        )
         assert self.twice(command) == 1
         member.where = "ready"
 
@@ -354,7 +356,9 @@ class GroupsModel(RuleBasedStateMachine):
         if found is None:
             return
         known, id_, member = found
-        assert self.twice(PURGE(self.keys, age_ms=0, keep=0, request=self.new_request(), ids=[id_])) == [1, 0]
+        assert self.twice(
+            self.keys.scripts.purge(self.keys, age_ms=0, keep=0, request=self.new_request(), ids=[id_])
+        ) == [1, 0]
         member.where = "purged"
         self.note_end(known)
 

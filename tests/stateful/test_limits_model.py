@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import CLAIM, HEARTBEAT, PROMOTE, REPLAY
+from inconcert._claims.keys import CLAIM, HEARTBEAT, PROMOTE
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Binder, Command
 from inconcert.tasks.records.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
@@ -252,7 +252,11 @@ class LimitsModel(RuleBasedStateMachine):
     def replay(self) -> None:
         self.requests += 1
         jobs = [part for job in sorted(self.dead) for part in (job, "", "")]
-        self.run(REPLAY(self.keys, self.place, queue_name="q", request=f"request{self.requests}", jobs=jobs))
+        self.run(
+            self.keys.scripts.replay(
+                self.keys, self.place, queue_name="q", request=f"request{self.requests}", jobs=jobs
+            )
+        )
         self.dead.clear()
 
     @rule()

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from inconcert._claims.keys import CLAIM, HEARTBEAT, PURGE
+from inconcert._claims.keys import CLAIM, HEARTBEAT
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.records.store import (
@@ -206,7 +206,11 @@ class PartitionsModel(RuleBasedStateMachine):
         keys = self.jobs.partitions[number]
         dead = {job.decode() for job in self.client.zrange(keys.dead, 0, -1)}
         self.dead, self.purged = self.dead | dead, self.purged | dead
-        self.run(PURGE(keys, age_ms=0, keep=0, request=f"purge {self.count} {self.claims} {len(self.ended)}", ids=()))
+        self.run(
+            keys.scripts.purge(
+                keys, age_ms=0, keep=0, request=f"purge {self.count} {self.claims} {len(self.ended)}", ids=()
+            )
+        )
 
     # What is passed on.
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import CLAIM, HEARTBEAT, PROMOTE, PURGE, REPLAY
+from inconcert._claims.keys import CLAIM, HEARTBEAT, PROMOTE
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
 from inconcert.queues.store import ACK_ITEMS, INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
@@ -360,9 +360,9 @@ class QueueModel(RuleBasedStateMachine):
     def raise_or_drop_a_dead_one(self, pick: int, is_dropped: bool) -> None:
         item, keys, request = self.dead.pop(pick % len(self.dead)), self.keys, self.new_number()
         if is_dropped:
-            command = PURGE(keys, age_ms=0, keep=0, request=request, ids=[item])
+            command = keys.scripts.purge(keys, age_ms=0, keep=0, request=request, ids=[item])
         else:
-            command = REPLAY(keys, keys.only, queue_name="", request=request, jobs=[item, "", ""])
+            command = keys.scripts.replay(keys, keys.only, queue_name="", request=request, jobs=[item, "", ""])
         for _ in range(2):
             assert self.run(command) == ([1, 0] if is_dropped else 1)
         if is_dropped:

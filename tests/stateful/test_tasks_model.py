@@ -14,8 +14,6 @@ from inconcert._claims.keys import (
     CLAIMED_QUEUES,
     HEARTBEAT,
     PROMOTE,
-    PURGE,
-    REPLAY,
     QueueKeys,
 )
 from inconcert._redis.protocol.keys import Keyspace
@@ -568,7 +566,7 @@ class TasksModel(RuleBasedStateMachine):
         queue, name = self.dead.pop(job), self.name_of.get(job, "")
         if name and not self.is_live(self.names.get(name, "")):
             self.names[name] = job
-        command = REPLAY(
+        command = self.keys.scripts.replay(
             self.keys, self.places[queue], queue_name=queue, request=self.new_request(), jobs=(job, "", name)
         )
         for _ in range(2):
@@ -617,7 +615,7 @@ class TasksModel(RuleBasedStateMachine):
     @rule(pick=picks)
     def purge(self, pick: int) -> None:
         job = sorted(self.dead)[pick % len(self.dead)]
-        command = PURGE(self.keys, age_ms=0, keep=0, request=self.new_request(), ids=[job])
+        command = self.keys.scripts.purge(self.keys, age_ms=0, keep=0, request=self.new_request(), ids=[job])
         for _ in range(2):
             assert self.run(command) == [1, 0]
         del self.dead[job]

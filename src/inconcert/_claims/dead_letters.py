@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from inconcert._claims.keys import DEAD, PURGE, REPLAY, ClaimKeys, QueueKeys
+from inconcert._claims.keys import DEAD, ClaimKeys, QueueKeys
 from inconcert._core.session import SessionRef
 from inconcert._redis.protocol.replies import rows
 from inconcert._rules import durations
@@ -153,7 +153,8 @@ class DeadLetters:
         session = self._ref.session
         parts = [part for letter in letters for part in letter]
         request = session.new_address()
-        replayed: int = await session.run(REPLAY(self._keys, queue, queue_name=queue.name, request=request, jobs=parts))
+        command = self._keys.scripts.replay(self._keys, queue, queue_name=queue.name, request=request, jobs=parts)
+        replayed: int = await session.run(command)
         return replayed
 
     async def purge(self, ids: Iterable[str], *, older_than: float = 0.0, keep: int = 0) -> int:
@@ -195,7 +196,8 @@ class DeadLetters:
         session = self._ref.session
         total, has_more = 0, 1
         while has_more:
-            command = PURGE(self._keys, age_ms=age_ms, keep=keep, request=session.new_address(), ids=ids)
+            request = session.new_address()
+            command = self._keys.scripts.purge(self._keys, age_ms=age_ms, keep=keep, request=request, ids=ids)
             dropped, has_more = await session.run(command)
             total += dropped
         return total

@@ -69,8 +69,6 @@ __all__ = [
     "HELD",
     "HOLD_CLOCK",
     "PROMOTE",
-    "PURGE",
-    "REPLAY",
     "UNSETTLE",
     "WORKERS",
     "ClaimKeys",
@@ -82,16 +80,18 @@ __all__ = [
 
 
 class Scripts(NamedTuple):
-    """The scripts that end claims, in their form with the plugs of jobs, or of items."""
+    """The scripts that end claims, and move the dead, in their form with the plugs of jobs, or of items."""
 
     nack: Binder
     recover: Binder
+    replay: Binder
+    purge: Binder
 
 
 class ClaimKeys(ABC):
     """The keys of everything claimed under one tag; they share one slot.
 
-    A subclass says of which plugs the scripts that end its claims know: `jobs`, or `items`.
+    A subclass says of which plugs its scripts know: `jobs`, or `items`.
 
     Args:
         parts: Makes the keys of these parts under that tag.
@@ -138,8 +138,12 @@ class ClaimKeys(ABC):
     )
 
     def __init_subclass__(cls, *, plugs: str) -> None:
-        nack = load(f"claims/nack+{plugs}").bind(cls, QueueKeys)
-        cls.scripts = Scripts(nack, load(f"claims/recover+{plugs}").bind(cls))
+        cls.scripts = Scripts(
+            nack=load(f"claims/nack+{plugs}").bind(cls, QueueKeys),
+            recover=load(f"claims/recover+{plugs}").bind(cls),
+            replay=load(f"claims/replay+{plugs}").bind(cls, QueueKeys),
+            purge=load(f"claims/purge+{plugs}").bind(cls),
+        )
 
     def __init__(self, parts: Callable[..., tuple[str, ...]]) -> None:
         self._parts = parts
@@ -195,9 +199,7 @@ PROMOTE = load("claims/promote").bind(ClaimKeys, QueueKeys)
 CLAIMED_QUEUES = load("claims/claimed_queues").bind()
 COMPARE = load("claims/compare").bind(ClaimKeys)
 DEAD = load("claims/dead").bind(ClaimKeys)
-REPLAY = load("claims/replay").bind(ClaimKeys, QueueKeys)
 UNSETTLE = load("claims/unsettle").bind(ClaimKeys, QueueKeys)
-PURGE = load("claims/purge").bind(ClaimKeys)
 WORKERS = load("claims/workers").bind(ClaimKeys)
 HELD = load("claims/held").bind(ClaimKeys)
 

@@ -1,7 +1,7 @@
 -- claims/purge: drop what was dead-lettered, the oldest first, at most 500, and fewer if they have many steps.
 --
--- KEYS  dead reasons bodies facts parents news recent older steps stepped groups settled messages received
--- KEYS  awaited undo
+-- KEYS  dead reasons bodies facts recent older
+-- PLUGS on_purge
 -- ARGV  age_ms   integer >= 0: only those that were dead-lettered longer ago
 -- ARGV  keep     number >= 0: of all dead jobs the latest so many stay
 -- ARGV  request  string, unique to this call
@@ -11,18 +11,17 @@
 -- TWICE    the same, and nothing is dropped, even if others, or the same again, were dead-lettered in between
 -- COST     O(M log N + S), N dead jobs, M dropped, S of their steps and messages: at most 2,000, or those of one job
 -- @include server_time
--- @include drop_steps
--- @include within_volume
 -- @include recall
 -- @include remember
--- @include group_of
--- @include count_member
+-- @only jobs
+-- @include within_volume
+-- @end
 local answer = recall(recent, older, request)
 if answer then
   local dropped, more = string.match(answer, '^(%d+) (%d)$')
   return {tonumber(dropped), tonumber(more)}
 end
--- @guard keys.groups:hash keys.settled:zset
+-- @guard on_purge
 redis.call('HDEL', recent, request)  -- first: it needs no memory, so a full server lets the rest pass
 local until_ms = math.floor(server_time() / 1000) - age_ms
 local MOST = 500
@@ -39,25 +38,18 @@ for i = IDS, #ARGV do
     ids[#ids + 1] = ARGV[i]
   end
 end
+-- @only jobs
 local few = within_volume(keys, ids)
 if few < #ids then
   ids, more = {unpack(ids, 1, few)}, 1
 end
+-- @end
 local dropped = #ids > 0 and redis.call('ZREM', dead, unpack(ids)) or 0
 remember(recent, older, request, dropped .. ' ' .. more)
 if dropped > 0 then
   for _, key in ipairs({reasons, bodies, facts}) do
     redis.call('HDEL', key, unpack(ids))
   end
-  drop_steps(keys, ids)
-  for i, list in ipairs(redis.call('HMGET', parents, unpack(ids))) do
-    local group = group_of(ids[i])
-    if group then
-      count_member(keys, group, 'purged')
-    end
-    if list then
-      redis.call('RPUSH', keys.news, ids[i])
-    end
-  end
+  -- @each on_purge(keys, ids)
 end
 return {dropped, more}

@@ -1,6 +1,7 @@
 -- claims/replay: put what was dead-lettered into a queue, as if it were new.
 --
--- KEYS  bodies dead reasons facts queue bell unique checks outcomes recent older finished groups
+-- KEYS  bodies dead reasons facts queue bell recent older finished
+-- PLUGS on_revive on_replay
 -- ARGV  queue_name  of the queue; '' if there is only one
 -- ARGV  request     string, unique to this call
 -- ARGV  jobs..      id, envelope, unique name: for each, at most 250; '' for the envelope that it has, and for no name; it
@@ -14,8 +15,6 @@
 -- @include remember
 -- @include ring
 -- @include revive
--- @include group_of
--- @include count_member
 local FIELDS = 3  -- arguments of each job
 
 local answer = recall(recent, older, request)
@@ -23,17 +22,14 @@ if answer then
   return tonumber(answer)
 end
 -- All are read before anything is changed: a key that is not ours stops the script here.
--- @guard queue:list bell:list finished:hash groups:hash
+-- @guard queue:list bell:list finished:hash on_replay
 local now_ms = math.floor(server_time() / 1000)
 local ids = {}
 for i = JOBS, #ARGV, FIELDS do
-  local id, envelope, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local id = ARGV[i]
   if redis.call('ZREM', keys.dead, id) == 1 then
-    revive(keys, id, envelope, name, now_ms)
-    local group = group_of(id)
-    if group then
-      count_member({groups = groups}, group, 'replayed')
-    end
+    revive(keys, {id = id, envelope = ARGV[i + 1], name = ARGV[i + 2]}, now_ms)
+    -- @each on_replay(keys, id)
     ids[#ids + 1] = id
   end
 end

@@ -1,18 +1,13 @@
--- Makes a dead letter that was taken from the dead as if it were put in now: with this envelope, '' for the one that it
--- has, and with its unique name, '' for none, unless another has that now.
+-- Makes a dead letter that was taken from the dead as if it were put in now: of `job` there is its id; its envelope, '' for the one
+-- that it has; and its unique name, '' for none, which it has again unless another has it now.
 -- @include forget_attempts
--- @include live_job_of_name
--- @include take_name
-local function revive(keys, id, envelope, name, now_ms)
-  for _, key in ipairs({keys.reasons, keys.outcomes}) do
-    redis.call('HDEL', key, id)
-  end
-  forget_attempts(keys.facts, id)
+local function revive(keys, job, now_ms)
+  redis.call('HDEL', keys.reasons, job.id)
+  forget_attempts(keys.facts, job.id)
+  local envelope = job.envelope
   if envelope == '' then
-    envelope = string.gsub(redis.call('HGET', keys.bodies, id) or '', '^%d+ ', '', 1)
+    envelope = string.gsub(redis.call('HGET', keys.bodies, job.id) or '', '^%d+ ', '', 1)
   end
-  redis.call('HSET', keys.bodies, id, string.format('%.0f ', now_ms) .. envelope)
-  if name ~= '' and not live_job_of_name(keys.unique, keys.bodies, keys.dead, name, now_ms) then
-    take_name(keys.unique, keys.checks, id, name, '0', now_ms)
-  end
+  redis.call('HSET', keys.bodies, job.id, string.format('%.0f ', now_ms) .. envelope)
+  -- @each on_revive(keys, job, now_ms)
 end

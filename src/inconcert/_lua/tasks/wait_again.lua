@@ -1,7 +1,8 @@
 -- tasks/wait_again: put a job that was dead-lettered because of a parent back, to wait for its parents as if it were new.
 --
--- KEYS  bodies queue bell delayed states unique checks dead reasons facts children followers outcomes
--- KEYS  waiting pending unfollowed news recent older groups history
+-- KEYS  bodies queue bell delayed states dead reasons facts children followers outcomes
+-- KEYS  waiting pending unfollowed news recent older history
+-- PLUGS on_revive on_replay
 -- ARGV  request     string, unique to this call
 -- ARGV  id          string
 -- ARGV  queue_name  string
@@ -19,25 +20,22 @@
 -- @include remember
 -- @include revive
 -- @include wait_for_parents
--- @include group_of
--- @include count_member
 local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
 end
 -- All destination keys are read before anything is changed: a foreign key stops the script here.
--- @guard keys.queue:list keys.bell:list keys.delayed:zset groups:hash keys.history:zset
+-- @guard keys.queue:list keys.bell:list keys.delayed:zset keys.history:zset on_replay
 if redis.call('ZREM', keys.dead, id) == 0 then
   remember(recent, older, request, 0)
   return 0
 end
 local now_ms = math.floor(server_time() / 1000)
-revive(keys, id, '', name, now_ms)
+revive(keys, {id = id, envelope = '', name = name}, now_ms)
 wait_for_parents(keys, id, {unpack(ARGV, AFTER)}, {}, suffix, even_if, delay_ms, queue_name, now_ms)
 answer = redis.call('ZSCORE', keys.dead, id) and 0 or 1
-local group = group_of(id)
-if group and answer == 1 then
-  count_member({groups = groups}, group, 'replayed')
+if answer == 1 then
+  -- @each on_replay(keys, id)
 end
 remember(recent, older, request, answer)
 return answer

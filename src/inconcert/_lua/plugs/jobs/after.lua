@@ -19,3 +19,17 @@ local function after_on_end(keys, jobs)
     end
   end
 end
+
+-- Lets those be forgotten for which they waited.
+local function after_on_purge(keys, ids)
+  for i, list in ipairs(redis.call('HMGET', keys.parents, unpack(ids))) do
+    if list then
+      redis.call('RPUSH', keys.news, ids[i])
+    end
+  end
+end
+
+-- Forgets how it ended.
+local function after_on_revive(keys, job)
+  redis.call('HDEL', keys.outcomes, job.id)
+end

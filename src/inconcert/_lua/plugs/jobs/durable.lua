@@ -37,3 +37,9 @@ local function durable_on_back(keys, id, goes_on)
   end
   redis.call('HDEL', keys.awaited, id)
 end
+
+-- @include drop_steps
+-- Drops what is left of the dead.
+local function durable_on_purge(keys, ids)
+  drop_steps(keys, ids)
+end

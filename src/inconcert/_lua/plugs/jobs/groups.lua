@@ -14,3 +14,25 @@ local function groups_on_end(keys, jobs)
     end
   end
 end
+
+-- @include group_of
+-- @include count_member
+-- Counts members that can succeed no more.
+local function groups_on_purge(keys, ids)
+  for _, id in ipairs(ids) do
+    local group = group_of(id)
+    if group then
+      count_member(keys, group, 'purged')
+    end
+  end
+end
+
+-- @include group_of
+-- @include count_member
+-- Counts a member that is not dead any more.
+local function groups_on_replay(keys, id)
+  local group = group_of(id)
+  if group then
+    count_member(keys, group, 'replayed')
+  end
+end

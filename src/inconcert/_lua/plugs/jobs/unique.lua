@@ -12,3 +12,12 @@ local function unique_on_end(keys, jobs)
     end
   end
 end
+
+-- @include live_job_of_name
+-- @include take_name
+-- Gives a job its name again, '' for none, unless another has that now.
+local function unique_on_revive(keys, job, now_ms)
+  if job.name ~= '' and not live_job_of_name(keys.unique, keys.bodies, keys.dead, job.name, now_ms) then
+    take_name(keys.unique, keys.checks, job.id, job.name, '0', now_ms)
+  end
+end
