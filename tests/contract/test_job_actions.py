@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -16,9 +17,9 @@ from inconcert import (
     JobStatus,
     NotConnected,
 )
-from inconcert._claims import dead_letters
 from inconcert.tasks.following import cancellation
 from inconcert.tasks.operating import job_pages, queue_stats
+from inconcert.tasks.records.store import JobKeys
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.durable import kept, pile_up_steps
@@ -290,7 +291,9 @@ async def test_jobs_with_many_steps_are_dropped_in_portions(
     for job in (*delayed, *dead):
         await pile_up_steps(any_concert, job.id, (1, 900))
     cancelled = in_which_portions(monkeypatch, cancellation, "CANCEL", "ids")
-    purged = in_which_portions(monkeypatch, dead_letters, "PURGE", "ids")
+    scripts = SimpleNamespace(**JobKeys.scripts._asdict())
+    monkeypatch.setattr(JobKeys, "scripts", scripts)
+    purged = in_which_portions(monkeypatch, scripts, "purge", "ids")
     assert await tasks.cancel_all(queue="q", state="delayed") == 6
     assert cancelled == [6, 4, 2]
     assert await tasks.purge_all(task="t") == 6
