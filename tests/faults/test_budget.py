@@ -241,7 +241,7 @@ async def test_no_turn_of_the_loop_looks_at_more_than_its_budget(
             await eventually(lambda: all(lease.renew_at > due for lease in kept))
             for link in commands._link, broadcasts._link:
                 link.drop(ConnectionError("lost"))
-            await eventually(lambda: commands.is_connected and not commands._unanswered)
+            await eventually(lambda: commands.is_connected and not commands._unanswered, timeout=60.0)
             session.lines._looked_until = 0.0
             session.lines._look_for_long_waits()
             await elsewhere.inspect(timeout=10)
@@ -261,7 +261,7 @@ async def test_calls_without_an_answer_end_in_many_turns(
     count, in_a_turn = sizes
     for module in turns, channel:
         monkeypatch.setattr(module, "IN_A_TURN", in_a_turn)
-    async with Coordinator(own_server.url, timeout=2.0) as concert:
+    async with Coordinator(own_server.url, timeout=count / 500) as concert:  # in which all are sent
         limiter = concert.rate_limiter("r", 1, period=3600)
         assert await limiter.try_acquire()
         own_server.pause()
