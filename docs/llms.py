@@ -1,6 +1,7 @@
-"""For the site: `llms.txt`, an index of the pages for language models: https://llmstxt.org."""
+"""For language models: `llms.txt`, an index of the pages (https://llmstxt.org), and `AGENTS.md`, to be copied."""
 
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     [nav] = _navigation
     head = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
     text = "\n".join([*head, *index_of(nav.items, str(config.site_url), 2)])
+    shutil.copy(Path(config.docs_dir, "agents.md"), Path(config.site_dir, "AGENTS.md"))
     Path(config.site_dir, "llms.txt").write_text(re.sub(r"\n{3,}", "\n\n", text) + "\n", "utf-8")
 
 

@@ -80,6 +80,14 @@ def test_front_page_has_an_install_line_and_a_whole_program(page: Path) -> None:
     assert output(then)
 
 
+def test_page_for_agents_has_twenty_rules_and_ten_programs() -> None:
+    """Few enough to be read whole before each change."""
+    text = (DOCS / "agents.md").read_text("utf-8")
+
+    assert [int(number) for number in re.findall(r"^(\d+)\. ", text, re.MULTILINE)] == list(range(1, 21))
+    assert len([block for block in python(text) if is_whole(block)]) == 10
+
+
 def test_doors_are_short_whole_programs_with_a_tutorial_each() -> None:
     """The reader who comes in by one of them can run it, and go on."""
     text = (DOCS / "index.md").read_text("utf-8")

@@ -19,6 +19,7 @@ from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, blocks, links
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
 FILES = f"{URLS['Source']}/blob/main/"
+MADE = {"AGENTS.md", "llms.txt"}  # by docs/llms.py
 _DIRECTIVE = re.compile(r"^::: (?P<name>[\w.]+)$", re.MULTILINE)
 
 
@@ -59,7 +60,7 @@ def test_addresses_of_the_project_lead_somewhere(page: Path) -> None:
         if target.startswith(URLS["Documentation"]):
             name, _, anchor = target.removeprefix(URLS["Documentation"]).partition("#")
             file = (DOCS / (name or "index.html")).with_suffix(".md")
-            found = name[-5:] in {"", ".html"} and file.exists()
+            found = name in MADE or (name[-5:] in {"", ".html"} and file.exists())
             if not found or (anchor and anchor not in anchors(file.read_text("utf-8"))):
                 dead.append(target)
         elif target.startswith(FILES) and not (ROOT / target.removeprefix(FILES)).exists():
@@ -154,7 +155,7 @@ def test_decisions_have_one_form_and_are_listed() -> None:
     assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
     for number, record in enumerate(records, 1):
         text = record.read_text("utf-8")
-        heading = text.partition(f"\n# {number}. ")[2].partition("\n")[0]
+        heading = f"\n{text}".partition(f"\n# {number}. ")[2].partition("\n")[0]
         assert f"| [{number}]({record.name}) | {heading} |" in table
         assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"], record.name
 

@@ -130,6 +130,11 @@ def test_index_for_language_models_has_each_page(site: Path) -> None:
     assert "old and new releases" in entries["how-to/upgrades.html"]
 
 
+def test_rules_for_agents_are_beside_the_index(site: Path) -> None:
+    """As they are written, so that they can be copied."""
+    assert (site / "AGENTS.md").read_bytes() == (DOCS / "agents.md").read_bytes()
+
+
 def test_search_engines_are_given_the_description_of_each_page(site: Path) -> None:
     """It stands in the head of the page."""
     assert '<meta name="description" content="Run inconcert doctor:' in (site / "how-to/doctor.html").read_text("utf-8")
