@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def modules_under(src: Path) -> dict[str, Path]:
     }
 
 
+@cache
 def imports_of(name: str, path: Path) -> list[Import]:
     """All imports in one file, those inside functions too, with relative ones made absolute."""
     package = name if path.stem == "__init__" else name.rpartition(".")[0]
@@ -66,6 +68,8 @@ def imports_of(name: str, path: Path) -> list[Import]:
                 parents = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*parents, *filter(None, [node.module])])
             found.extend(Import(name, f"{base}.{alias.name}", node.lineno, for_types) for alias in node.names)
+        elif isinstance(node, ast.expr):  # has no imports in it, and is most of a file
+            pass
         elif isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
             for statement in node.body:
                 walk(statement, for_types=True)

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +24,10 @@ class Line(NamedTuple):
     message: str
 
 
-def sources() -> Iterator[tuple[Path, str | None, ast.Module]]:
+@cache
+def sources() -> list[tuple[Path, str | None, ast.Module]]:
     """Each file, with the name of its logger."""
+    read: list[tuple[Path, str | None, ast.Module]] = []
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
         found = [
@@ -34,7 +37,8 @@ def sources() -> Iterator[tuple[Path, str | None, ast.Module]]:
             and ast.unparse(node.targets[0]) == "_log"
             and isinstance(node.value, ast.Call)
         ]
-        yield path, found[0] if found else None, tree
+        read.append((path, found[0] if found else None, tree))
+    return read
 
 
 def calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:
@@ -44,6 +48,7 @@ def calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:
             yield node
 
 
+@cache
 def logged() -> list[Line]:
     """Every message in the code."""
     return [
