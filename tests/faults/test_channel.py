@@ -81,6 +81,29 @@ async def test_reply_never_reaches_another_caller(any_concert: Coordinator) -> N
     assert 1000 < answered < 4500
 
 
+async def test_overdue_call_may_be_answered_before_its_turn(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Overdue calls end some in each turn, and keep their places: each of the others gets its own reply."""
+    monkeypatch.setattr(channel_module, "IN_A_TURN", 2)
+    channel = channel_of(session_of(concert))
+    calls = [Call(ECHO(key=KEY, text=str(number))) for number in range(5)]
+    for call in calls:
+        channel.submit(call)
+    channel.flush()
+    for call in calls:
+        call.give_up_at = 0.0
+    for overdue in 2, 4:
+        channel._tick()
+        assert [call.done() for call in calls] == [number < overdue for number in range(5)]
+        assert channel.timer is not None
+        channel.timer.cancel()  # the next turn is for replies
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in found[:4]] == [OutcomeUnknown] * 4
+    assert found[4] == b"4"
+    await echo(session_of(concert), "next")
+
+
 async def test_what_is_asked_in_one_turn_is_written_together(
     concert: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
