@@ -206,6 +206,16 @@ async def scene(any_concert: Coordinator) -> Scene:
     return made
 
 
+async def test_job_dies_without_a_key_of_its_queue(scene: Scene) -> None:
+    """A foreign key there stops only what goes back, before anything is changed."""
+    await scene.client.delete(scene.place.bell)
+    await scene.client.set(scene.place.bell, "theirs")
+    with pytest.raises(WrongState):
+        await scene.nack("back")
+    assert await scene.nack("dead") == 1
+    assert "held" in (await scene.ledger()).dead
+
+
 async def test_all_who_wait_are_told_however_many(scene: Scene) -> None:
     """Thousands of processes; those who wait for others are not."""
     watchers = scene.keys.watchers

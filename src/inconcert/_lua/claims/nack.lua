@@ -37,7 +37,14 @@ if not claim or string.match(claim, '^%d+') ~= place then
 end
 -- Where it may go is read before anything is changed: a key that is not ours stops the script here.
 local gives_up = verdict == 'dead' or verdict == 'undone'
--- @guard queue:list bell:list delayed:zset on_release on_back
+local needs_queue = not gives_up
+-- @only jobs
+needs_queue = needs_queue or redis.call('HEXISTS', keys.places, id) == 1  -- others come there in its place
+-- @end
+-- @guard on_release on_back
+if needs_queue then
+  -- @guard queue:list bell:list delayed:zset
+end
 if gives_up then
   -- @guard dead:zset on_end
 end
