@@ -10,6 +10,8 @@ import typer
 
 from inconcert.cli.commands import app
 
+pytestmark = pytest.mark.slow  # an interpreter starts for each statement
+
 _LOADED = """
 import sys
 {statement}
