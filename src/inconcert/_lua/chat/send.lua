@@ -10,16 +10,15 @@
 -- TWICE    the same id and time, and nothing is added
 -- COST     O(L), L processes that listen; and O(log N) with max_age_ms, N messages
 -- @include server_time
--- @include not_a_member
 -- @include recall
 -- @include remember
--- @include drop_old
 -- @include publish
 local answer = recall(recent, older, request)
 if answer then
   return {1, answer}
 end
 if not redis.call('ZSCORE', members, sender) then
+  -- @block not_a_member
   return not_a_member(members, sender)
 end
 
@@ -40,6 +39,7 @@ if length > tonumber(max_messages) then
   redis.call('LTRIM', messages, -max_messages, -1)
 end
 if max_age_ms ~= '0' then
+  -- @block drop_old
   drop_old(messages, now_ms - max_age_ms)
   redis.call('PEXPIRE', messages, max_age_ms)
 end

@@ -16,8 +16,6 @@
 -- @include delay_job
 -- @include live_job_of_name
 -- @include take_name
--- @include drop_names
--- @include hold_back
 -- @include take_turn
 local FIELDS = 5  -- arguments of each job
 local BRACE, byte = 123, string.byte  -- an envelope that begins there as JSON has no limits
@@ -78,9 +76,13 @@ if added > 0 then
   ring(bell)
 end
 if #held > 0 then
+  -- @block hold_back
   hold_back(held_back, delayed, states, queue_name, held)
 end
 
 remember(recent, older, request, table.concat(answer, ' ') .. ' ')
-drop_names(unique, checks, bodies, dead, now_ms, names + 10)  -- more than were added, so that they do not accumulate
+if names > 0 then
+  -- @block drop_names
+  drop_names(unique, checks, bodies, dead, now_ms, names + 10)  -- more than were added, so that they do not accumulate
+end
 return answer

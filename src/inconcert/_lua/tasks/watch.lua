@@ -10,7 +10,6 @@
 -- TWICE    the same
 -- COST     O(log W), W processes that wait for a job
 -- @include if_small
--- @include flag
 local ended = redis.call('GET', result)
 if ended then
   local status, about = string.match(ended, '^(%S+) (.*)$')
@@ -22,6 +21,7 @@ elseif redis.call('HEXISTS', bodies, id) == 0 then
   return {'unknown', '', ''}
 end
 if address ~= '' then
+  -- @block flag
   redis.call('PEXPIRE', watchers, 180000)  -- first: needs no memory, so a full server accepts the rest
   redis.call('ZADD', watchers, 0, id .. ' ' .. address)
   flag(facts, id, 'w')
