@@ -54,6 +54,11 @@ class LeasedWorker(Protocol):
         ...
 
     @property
+    def claimed_key(self) -> str:
+        """The key of what it has claimed."""
+        ...
+
+    @property
     def lease(self) -> float:
         """How long it is presumed alive without a heartbeat, in seconds."""
         ...
@@ -141,7 +146,7 @@ def heartbeat(worker: LeasedWorker, keys: ClaimKeys, *, is_new: bool = False, pa
         is_new=int(is_new),
         skip=passed_over,
         about=worker.about,
-        claimed=keys.claimed(worker.holder),
+        claimed=worker.claimed_key,
     )
 
 
@@ -194,7 +199,7 @@ def ack(script: Binder, worker: LeasedWorker, keys: ClaimKeys, inboxes: str, bat
         jobs += (claimed.id, claimed.place, result, ttl_ms)
     return script(
         keys,
-        claimed=keys.claimed(worker.holder),
+        claimed=worker.claimed_key,
         results=keys.results([ended.claimed.id for ended in batch]),
         inboxes=inboxes,
         worker=worker.holder,

@@ -87,7 +87,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._session = session
         self._keys = keys
         self._policy = policy
-        self._claimed = keys.claimed(self.holder)
+        self.claimed_key = keys.claimed(self.holder)
         self._by_name = {queue.name: queue for queue in queues}
         self._passed_over = 0  # of the dead workers, by the next heartbeat
         self._number = 1
@@ -146,7 +146,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         queues = [self._by_name[name] for name in order]
         command = self._claim(
             self._keys,
-            claimed=self._claimed,
+            claimed=self.claimed_key,
             queues=keys_of(queues),
             worker=self.holder,
             number=self._number,
@@ -408,7 +408,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         command = self._keys.scripts.nack(
             self._keys,
             queue,
-            claimed=self._claimed,
+            claimed=self.claimed_key,
             id=id_,
             place=place,
             verdict=verdict,

@@ -62,7 +62,7 @@ def ack_with_plugs(worker: LeasedWorker, keys: JobKeys, inboxes: str, batch: Ite
             histories += f"{number} {claimed.history},"
     return ACK_WITH_PLUGS(
         keys,
-        claimed=keys.claimed(worker.holder),
+        claimed=worker.claimed_key,
         results=(*results, *keys_of(map(keys.queue, limited))),
         inboxes=inboxes,
         worker=worker.holder,

@@ -106,7 +106,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         """Report its progress; returns whether it was still held."""
         self._said += 1
         command = PROGRESS(
-            self._keys, claimed=self._claimed, id=job.id, place=job.place, how_far=how_far, number=self._said
+            self._keys, claimed=self.claimed_key, id=job.id, place=job.place, how_far=how_far, number=self._said
         )
         return bool(await self._session.run(command))
 
@@ -132,12 +132,14 @@ class JobWorkerLease(WorkerLease[JobState]):
     async def commit_step(self, job: JobState, number: int, text: bytes) -> bool:
         """Keep a step of a job under this number; returns whether it was still held."""
         step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
-        command = COMMIT_STEP(self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, step=step)
+        command = COMMIT_STEP(
+            self._keys, claimed=self.claimed_key, id=job.id, place=job.place, number=number, step=step
+        )
         return bool(await self._effects.keep(f"step {number} of {job}", command))
 
     async def note_undo(self, job: JobState) -> bytes:
         """Note that a job has something to undo; returns how it ends once that is undone, empty if it is not held."""
-        command = NOTE_UNDO(self._keys, claimed=self._claimed, id=job.id, place=job.place)
+        command = NOTE_UNDO(self._keys, claimed=self.claimed_key, id=job.id, place=job.place)
         noted: bytes = await self._effects.keep(f"durable.undo() of {job}", command)
         return noted or b""
 
@@ -153,7 +155,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         """What `RECEIVE` answers of a message to a job, its signature checked."""
         packed = packed_name(name)
         command = RECEIVE(
-            self._keys, claimed=self._claimed, id=job.id, place=job.place, name=packed, is_over=int(is_over)
+            self._keys, claimed=self.claimed_key, id=job.id, place=job.place, name=packed, is_over=int(is_over)
         )
         answer, text = await self._session.run(command)
         return answer, text and self._session.key_ring.verify(MESSAGE, f"{packed} {job.id}", text)
@@ -162,7 +164,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         """Add items to the stream of a job, the first with this number; returns whether it was still held."""
         session, keys, sign = self._session, self._keys, self._session.key_ring.sign
         command = APPEND_ITEMS(
-            claimed=self._claimed,
+            claimed=self.claimed_key,
             stream=keys.stream(job.id),
             items=keys.items(job.id),
             id=job.id,
@@ -216,7 +218,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         """What keeps how far a loop is, and its name in the log."""
         step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
         command = SAVE_CURSOR(
-            self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, count=count, step=step
+            self._keys, claimed=self.claimed_key, id=job.id, place=job.place, number=number, count=count, step=step
         )
         return f"a position of {job}", command
 
@@ -298,7 +300,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         command = STORE_ANEW(
             self._keys,
             self._keys.queue(queue),
-            claimed=self._claimed,
+            claimed=self.claimed_key,
             id=job.id,
             place=job.place,
             envelope=text,

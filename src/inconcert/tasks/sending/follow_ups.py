@@ -68,7 +68,7 @@ class AckAndEnqueue(Ack):
         command = ACK_AND_ENQUEUE(
             keys,
             keys.queue(claimed.source),
-            claimed=keys.claimed(worker.holder),
+            claimed=worker.claimed_key,
             result=keys.result(claimed.id),
             queues=keys_of(keys.queue(job.draft.options.queue) for job in jobs),
             inboxes=origin.inboxes(keys.bodies),
