@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async
 
 from inconcert import Coordinator
 from inconcert.sql import Outbox
+from tests.support.background import in_background
 from tests.support.databases import RealPostgres
 from tests.support.eventually import eventually
 from tests.support.processes import Child, spawn
@@ -220,3 +221,41 @@ async def test_killed_relays_double_no_job_while_the_server_keeps_its_data(
         await asyncio.wait([worker])
     await engine.dispose()
     assert sorted(runs) == list(range(400))
+
+
+async def test_relay_that_is_cancelled_at_any_moment_leaves_no_connection_behind(
+    concert: Coordinator, database_url: str
+) -> None:
+    """Nor does a look at a job; and no job is lost."""
+    engine = create_async_engine(database_url)
+
+    @concert.task(name="note", queue="shipping")
+    async def note() -> None: ...
+
+    async with shop_at(concert, database_url) as shop:
+        outbox = Outbox(concert, engine)
+        job = None
+        for turn in range(30):
+            async with engine.begin() as connection:
+                job = await outbox.enqueue(connection, note.call())
+            looking = asyncio.create_task(job.status())
+            async with outbox.relay():
+                for _ in range(turn):
+                    await asyncio.sleep(0)
+            looking.cancel()
+            await asyncio.wait([looking])
+        pool: Any = engine.sync_engine.pool
+        assert pool.checkedout() == 0
+        async with outbox.relay(), in_background(concert.run_worker("shipping")):
+            async with engine.begin() as connection:
+                await connection.execute(text("update inconcert_outbox set look_at_ms = 1 where looks > 0"))
+            await eventually(lambda: has_ended(concert, job.id if job else ""), timeout=20)
+            async with engine.begin() as connection:
+                await connection.execute(text("update inconcert_outbox set look_at_ms = 1"))
+            await eventually(shop.is_quiet, timeout=20)
+    await engine.dispose()
+
+
+async def has_ended(concert: Coordinator, job_id: str) -> bool:
+    """Whether a job has succeeded."""
+    return await concert.tasks.job(job_id).status() == "succeeded"

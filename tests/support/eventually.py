@@ -32,4 +32,5 @@ async def eventually(fact: Callable[[], Any], *, timeout: float = 10.0) -> Any:
 
 
 def _shown(fact: Callable[[], Any]) -> str:
-    return repr(fact) if isinstance(fact, partial) else inspect.getsource(fact).strip()
+    shown: object = fact
+    return repr(shown) if isinstance(shown, partial) else inspect.getsource(fact).strip()

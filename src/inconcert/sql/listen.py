@@ -10,9 +10,9 @@ from typing import Any
 
 import anyio
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from inconcert.sql.database import Database
+from inconcert.sql.database import Database, uncut
 from inconcert.sql.rows import CHANNEL
 
 __all__ = ["can_listen", "listen"]
@@ -38,24 +38,36 @@ async def listen(database: Database, namespace: str, ring: Callable[[], None]) -
     assert isinstance(engine, AsyncEngine)  # noqa: S101 - its caller has looked
     while True:
         try:
-            async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-                driver: Any = (await connection.get_raw_connection()).driver_connection
-                try:
-                    if engine.dialect.driver == "asyncpg":
-                        await _listen_asyncpg(driver, namespace, ring)
-                    else:
-                        await driver.execute(f"LISTEN {CHANNEL}")
-                        ring()
-                        async for notice in driver.notifies():
-                            if notice.payload == namespace:
-                                ring()
-                finally:
-                    await connection.invalidate()  # it listens still, and is not for others
+            connection = engine.execution_options(isolation_level="AUTOCOMMIT").connect()
+            try:
+                driver = await uncut(_driver_of(connection))
+                if engine.dialect.driver == "asyncpg":
+                    await _listen_asyncpg(driver, namespace, ring)
+                else:
+                    await driver.execute(f"LISTEN {CHANNEL}")
+                    ring()
+                    async for notice in driver.notifies():
+                        if notice.payload == namespace:
+                            ring()
+            finally:
+                await uncut(_drop(connection))
         except (SQLAlchemyError, OSError) as error:
             _log.debug("the outbox cannot listen to the database, and looks at its pace: %s", error)
         except Exception as error:  # noqa: BLE001 - the driver's own errors, whose classes are not imported
             _log.debug("the outbox has lost the connection on which it listens: %s", error)
         await anyio.sleep(_PAUSE)
+
+
+async def _driver_of(connection: AsyncConnection) -> Any:  # noqa: ANN401 - the drivers have no types
+    await connection.start()
+    return (await connection.get_raw_connection()).driver_connection
+
+
+async def _drop(connection: AsyncConnection) -> None:
+    """It still listens, and so it is not for others."""
+    if connection.sync_connection is not None:
+        await connection.invalidate()
+        await connection.close()
 
 
 async def _listen_asyncpg(driver: Any, namespace: str, ring: Callable[[], None]) -> None:  # noqa: ANN401 - has no types

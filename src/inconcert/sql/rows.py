@@ -216,7 +216,7 @@ class Rows:
 
     @staticmethod
     def settle(connection: Connection, settled: Settled) -> None:
-        """Note what has become of rows."""
+        """Note what has become of rows. What an error keeps from being noted is found again at a later look."""
         if settled.gone:
             connection.execute(_DELETE, {"ids": settled.gone})
         if settled.dead:
