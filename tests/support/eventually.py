@@ -3,7 +3,6 @@
 import inspect
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import anyio
@@ -27,10 +26,9 @@ async def eventually(fact: Callable[[], Any], *, timeout: float = 10.0) -> Any:
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"{_shown(fact)} was {found!r} for {timeout:g} s")
+            raise AssertionError(f"{_source(fact)} was {found!r} for {timeout:g} s")
         await anyio.sleep(_RECHECK_AFTER)
 
 
-def _shown(fact: Callable[[], Any]) -> str:
-    shown: object = fact
-    return repr(shown) if isinstance(shown, partial) else inspect.getsource(fact).strip()
+def _source(fact: Callable[[], Any]) -> str:
+    return inspect.getsource(getattr(fact, "func", fact)).strip()  # of a partial its function
