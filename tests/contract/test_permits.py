@@ -82,18 +82,22 @@ async def test_never_more_than_the_limit_are_inside(
     permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """Forty tasks of two processes want in, and as many as may are inside at the busiest moment, not one more."""
-    inside, most = 0, 0
+    inside, most, is_full = 0, 0, asyncio.Event()
 
     async def visit(door: Permits[Lease]) -> None:
         nonlocal inside, most
         async with door:
             inside += 1
             most = max(most, inside)
+            if inside == member.limit:
+                is_full.set()
+            await is_full.wait()
             for _ in range(3):
                 await asyncio.sleep(0)
             inside -= 1
 
-    await asyncio.gather(*(visit(door) for _ in range(20) for door in (permits, permits_elsewhere)))
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(visit(door) for _ in range(20) for door in (permits, permits_elsewhere)))
     assert most == member.limit
 
 
