@@ -7,6 +7,7 @@ Each does as little as it can. The pages are type-checked with these names, and 
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,11 +18,18 @@ from uuid import uuid4
 
 from redis import CredentialProvider
 from redis.asyncio import Redis
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
 
 from inconcert import Coordinator
 
 concert = Coordinator.from_env()  # each page has one of its own
 log = logging.getLogger("shop")
+_FILE = f"{tempfile.mkdtemp()}/shop.db"
+engine = create_async_engine(f"sqlite+aiosqlite:///{_FILE}", poolclass=NullPool)
+sessions = async_sessionmaker(engine)
+sync_sessions = sessionmaker(create_engine(f"sqlite:///{_FILE}", poolclass=NullPool))
 
 
 class Currency(Enum):
@@ -150,6 +158,8 @@ async def publish_the_last_epoch() -> None: ...
 async def read_feed() -> None: ...
 async def refresh(site: str) -> None: ...
 async def remove_old_carts() -> None: ...
+async def mark_as_shipped(session: AsyncSession, order_id: int) -> None: ...
+async def save_order(session: AsyncSession, order_id: int) -> None: ...
 async def schedule(*, fencing_token: int) -> None: ...
 async def sell(item_id: str) -> None: ...
 async def send(letter: str) -> None: ...
@@ -197,5 +207,7 @@ async def render(name: str) -> str:
 async def report(number: int) -> None: ...
 @concert.task()
 async def send_code(user: str) -> None: ...
+@concert.task()
+async def ship(order_id: int) -> None: ...
 @concert.task(queue="high", name="send_sold_email")
 async def send_sold_email(seller_id: int, item_id: str, price: float) -> None: ...

@@ -1,9 +1,13 @@
 """Beside a SQL database: an outbox, and fences that the database checks. Needs the extra `inconcert[sql]`.
 
 ```python
-from inconcert.sql import Outbox, fence
+from inconcert.sql import Outbox, fence, fences
 
 outbox = Outbox(concert, engine)
+
+async with engine.begin() as connection:  # once
+    await connection.run_sync(outbox.table.create)
+    await connection.run_sync(fences.create)
 
 async with sessions.begin() as session:
     await outbox.enqueue(session, ship.call(17))

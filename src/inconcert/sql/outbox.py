@@ -48,11 +48,13 @@ class Outbox:
     open, and the server may be away.
 
     ```python
+    from inconcert.sql import Outbox
+
     outbox = Outbox(concert, engine)
+    await outbox.create_table()  # once
 
     async with sessions.begin() as session:
-        session.add(order)
-        await outbox.enqueue(session, ship.call(order.id))
+        await outbox.enqueue(session, ship.call(17))
 
     async with concert, outbox.relay():
         ...

@@ -71,8 +71,10 @@ class Relay:
             except (InconcertError, SQLAlchemyError, OSError) as error:
                 failures += 1
                 self._look_at_lives_at = 0.0  # it may have come back without its data
-                level = logging.WARNING if failures == 1 else logging.DEBUG
-                _log.log(level, "the outbox cannot be relayed now, and is tried again: %s", error)
+                if failures == 1:
+                    _log.warning("the outbox cannot be relayed now, and is tried again: %s", error)
+                else:
+                    _log.debug("the outbox cannot be relayed yet: %s", error)
                 await anyio.sleep(backoff(failures, random.random(), most=_LONGEST_PAUSE))
                 continue
             if not is_more:
