@@ -17,6 +17,7 @@ _SUMMARIES = {
     "worker": (
         "Run jobs until SIGTERM or Ctrl-C: running jobs then have the grace to end; a second signal stops them at once."
     ),
+    "relay": "Hand over the rows of an outbox, beside a SQL database, until SIGTERM or Ctrl-C.",
     "health": "Exit with 0 if a worker could claim jobs now, otherwise with 1, and print the state as a line of JSON.",
     "ls": "What all processes hold and wait for, as they answer it themselves.",
     "explain": (

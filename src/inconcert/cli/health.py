@@ -32,7 +32,7 @@ def health(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that the server may take to answer.")] = 5.0,
 ) -> None:
     """Exit with 0 if a worker could claim jobs now, otherwise with 1, and print the state as a line of JSON."""
-    concert = load_or_refuse(target)
+    concert = load_or_refuse(target, Coordinator)
     log_to_stderr()
     names = names_in(queues) if queues is not None else []
     try:

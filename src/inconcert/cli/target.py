@@ -1,15 +1,14 @@
-"""Finds the coordinator that a user means by `module:attr`."""
+"""Finds the coordinator, or the outbox, that a user means by `module:attr`."""
 
 import importlib
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from inconcert.cli.ends import refuse
-from inconcert.coordinator import Coordinator
 
 __all__ = ["Target", "load_or_refuse", "names_in"]
 
@@ -18,14 +17,23 @@ Target = Annotated[
 ]
 
 
+T = TypeVar("T")
+
+
 class _BadTarget(Exception):
-    """A target is not a coordinator; the message says what was found instead."""
+    """A target is not what the command needs; the message says what was found instead."""
 
 
-def load_or_refuse(target: str) -> Coordinator:
-    """The coordinator at `module:attr`; if there is none, the command ends and says why."""
+def load_or_refuse(target: str, kind: type[T], example: str = "shop.app:concert") -> T:
+    """The object of this type at `module:attr`; if there is none, the command ends and says why.
+
+    Args:
+        target: As the user gave it.
+        kind: `Coordinator`, or another type.
+        example: A good target.
+    """
     try:
-        return _load(target)
+        return _load(target, kind, example)
     except _BadTarget as error:
         refuse(str(error))
 
@@ -35,28 +43,27 @@ def names_in(queues: str) -> list[str]:
     return [name.strip() for name in queues.split(",")]
 
 
-def _load(target: str) -> Coordinator:
-    """Import a coordinator; modules in the current directory are found first.
-
-    Args:
-        target: "shop.app:concert", or "shop.app:services.concert".
+def _load(target: str, kind: type[T], example: str) -> T:
+    """Import it; modules in the current directory are found first.
 
     Raises:
-        _BadTarget: `target` does not name a coordinator, or its module cannot be imported.
+        _BadTarget: `target` does not name an object of this type, or its module cannot be imported.
     """
     module, colon, path = target.partition(":")
     if not (module and colon and path):
-        raise _BadTarget(f"{target!r} is not a coordinator; give module:attr, for example shop.app:concert")
+        raise _BadTarget(f"{target!r} does not name an object of a module; give module:attr, for example {example}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     found: object = _import(module)
     for name in path.split("."):
         if not hasattr(found, name):
-            raise _BadTarget(f"module {module!r} has no {path!r}; give the name of its Coordinator")
+            raise _BadTarget(f"module {module!r} has no {path!r}; give the name of its {kind.__name__}")
         found = getattr(found, name)
-    if not isinstance(found, Coordinator):
-        raise _BadTarget(f"{target!r} is an object of type {type(found).__name__!r}; give the name of a Coordinator")
+    if not isinstance(found, kind):
+        raise _BadTarget(
+            f"{target!r} is an object of type {type(found).__name__!r}; give the name of the module's {kind.__name__}"
+        )
     return found
 
 

@@ -24,6 +24,7 @@ from inconcert.cli.probes import answer_for_all
 from inconcert.cli.processes import Parent
 from inconcert.cli.serving import serve
 from inconcert.cli.target import Target, load_or_refuse, names_in
+from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.tasks.running.health import WorkerHealth
 from inconcert.tasks.running.health_server import HealthServer
@@ -111,7 +112,7 @@ def worker(
                 command, processes, burst=burst, is_renewed=max_jobs is not None, watch=folder, port=of_children
             )
             sys.exit(asyncio.run(keeper.run()))
-    concert = load_or_refuse(target)
+    concert = load_or_refuse(target, Coordinator)
     log_to_stderr(log_level, log_format)
     try:
         durations.in_seconds("grace", grace)

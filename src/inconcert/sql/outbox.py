@@ -35,7 +35,7 @@ from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.tasks.running.claimed_job import ClaimedJob
 from inconcert.tasks.sending.draft import Draft
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "coordinator_of", "dispose_engine"]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -79,6 +79,7 @@ class Outbox:
     def __init__(self, concert: Coordinator, engine: AsyncEngine | Engine, *, keep: Keep = "until_done") -> None:
         if keep not in get_args(Keep):
             raise ValueError(f"keep is {keep!r}; give 'until_done' or 'until_sent'")
+        self._concert = concert
         self._database = Database(engine)
         self._ref = ref = session_ref_of(concert)
         parts = parts_of(concert)
@@ -241,3 +242,17 @@ class Outbox:
 
     async def _withdraw(self, job_id: str) -> bool:
         return await self._database.run(lambda connection: self._rows.claim(connection, job_id))
+
+
+def coordinator_of(outbox: Outbox) -> Coordinator:
+    """Whose jobs its rows are."""
+    return outbox._concert  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+async def dispose_engine(outbox: Outbox) -> None:
+    """Close the connections of its engine that nobody uses: at the end of a process that only relays."""
+    engine = outbox._database.engine  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if isinstance(engine, AsyncEngine):
+        await engine.dispose()
+    else:
+        engine.dispose()
