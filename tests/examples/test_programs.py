@@ -1,5 +1,6 @@
 """The whole programs on the pages: each runs as it is printed, on the private server that it starts."""
 
+import logging
 import re
 import runpy
 from pathlib import Path
@@ -12,8 +13,8 @@ from tests.support.pages import DOCS, PAGES, ROOT, Block, blocks, python, title
 # Guides of which the first Python is not a whole program yet. The list only gets shorter.
 NOT_YET = {
     *("agent", "aiohttp", "cluster", "dashboard", "database", "deploy", "django", "doctor", "fastapi", "health"),
-    *("litestar", "logs", "metrics", "quorum-locks", "schedules", "sentinel", "signing", "sync", "testing", "traces"),
-    *("upgrades", "web", "who-holds", "why-it-waits", "workers"),
+    *("litestar", "logs", "metrics", "schedules", "sentinel", "testing", "traces"),
+    *("upgrades", "web", "workers"),
 }
 DOORS = 4  # on the home page, behind its first program
 LINES = 12  # of a door, without empty ones
@@ -51,16 +52,24 @@ def output(block: Block | None) -> list[str]:
 
 
 def alike(text: str) -> str:
-    """A text with all fencing tokens the same."""
-    return re.sub(r"\b\d{16}\b", "TOKEN", text)
+    """A text with all fencing tokens the same, and all ids of jobs."""
+    return re.sub(r"\b\d{16}\b", "TOKEN", re.sub(r"\b[0-9a-f]{16}\.\d+\.\d+\b", "JOB", text))
 
 
 def run(text: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines that a program prints; it may not log a warning."""
+    """The lines that a program prints, with its log if it sets one up."""
     file = folder / "shop.py"
     file.write_text(text)
     capfd.readouterr()
-    runpy.run_path(str(file), run_name="__main__")
+    root = logging.getLogger()
+    handlers, level, root.handlers = root.handlers, root.level, []  # so that a program may set up its own
+    last, logging.lastResort = logging.lastResort, logging.NullHandler()
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    finally:
+        logging.lastResort = last
+        root.handlers = handlers
+        root.setLevel(level)
     printed = capfd.readouterr()
     assert printed.err == ""
     return alike(printed.out).splitlines()
