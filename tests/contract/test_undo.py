@@ -23,7 +23,8 @@ from inconcert import (
     durable,
 )
 from inconcert.tasks.durable import steps
-from inconcert.tasks.running.worker_lease import JobWorkerLease
+from inconcert.tasks.running.job_state import JobState
+from inconcert.tasks.running.step_store import JobStepStore
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import let_expire, status
@@ -322,18 +323,17 @@ async def test_job_whose_end_is_not_known_once_all_is_undone_is_asked_for_again(
     any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes back to its queue, instead of staying with a worker that lives on; nothing is undone twice."""
-    lease: Any = JobWorkerLease
-    ask, refusals = lease.note_undo, 0
+    ask, refusals = JobState.ends_undone, 0
 
-    async def refuse_once(worker: Any, job: Any) -> bytes:
+    async def refuse_once(job: JobState) -> bytes:
         nonlocal refusals
         if job.is_undoing and not refusals:
             refusals += 1
             raise Unavailable("no answer")
-        noted: bytes = await ask(worker, job)
+        noted: bytes = await ask(job)
         return noted
 
-    monkeypatch.setattr(JobWorkerLease, "note_undo", refuse_once)
+    monkeypatch.setattr(JobState, "ends_undone", refuse_once)
 
     @any_concert.task(max_attempts=1)
     async def buy() -> str:
@@ -351,7 +351,7 @@ async def test_job_whose_message_cannot_be_read_is_not_taken_for_undone(
     any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is behind the wait is not registered then; the next attempt registers and undoes it."""
-    ask = JobWorkerLease.receive
+    ask = JobStepStore.receive
     bodies: list[str] = []
 
     async def refuse_once(*args: Any, **kwargs: Any) -> Any:
@@ -359,7 +359,7 @@ async def test_job_whose_message_cannot_be_read_is_not_taken_for_undone(
             raise Unavailable("no answer")
         return await ask(*args, **kwargs)
 
-    monkeypatch.setattr(JobWorkerLease, "receive", refuse_once)
+    monkeypatch.setattr(JobStepStore, "receive", refuse_once)
 
     @any_concert.task(max_attempts=2, backoff=lambda _: 0.0)
     async def buy() -> None:

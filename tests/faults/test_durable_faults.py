@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, OutcomeUnknown, Retry, current_job, durable
-from inconcert.tasks.running.job_state import JobState
+from inconcert.tasks.running.step_store import JobStepStore
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.durable import forge_step, kept, kept_step, latest_step
@@ -259,9 +259,9 @@ async def test_step_whose_commit_was_not_answered_may_be_tried_again(
     concert: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the same attempt, too: what that attempt went on with is what later ones get."""
-    commit, runs = JobState.commit_step, iter(range(9))
+    commit, runs = JobStepStore.commit_step, iter(range(9))
 
-    async def unanswered(state: JobState, number: int, text: bytes) -> None:
+    async def unanswered(state: JobStepStore, number: int, text: bytes) -> None:
         await commit(state, number, text)
         if number == 1:
             raise OutcomeUnknown
@@ -269,7 +269,7 @@ async def test_step_whose_commit_was_not_answered_may_be_tried_again(
     async def run() -> int:
         return next(runs)
 
-    monkeypatch.setattr(JobState, "commit_step", unanswered)
+    monkeypatch.setattr(JobStepStore, "commit_step", unanswered)
 
     @concert.task(name="t")
     async def task() -> int:

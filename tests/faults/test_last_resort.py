@@ -378,6 +378,7 @@ STARTED_ONCE = {
     },
     "queues/get.py": {"create_task(self._serve_all())"},
     "quorum/rounds.py": {"create_task(work)"},
+    "sql/database.py": {"create_task(work)"},
     "rate_limiter.py": {"call_later(self.recheck)", "call_later(self._use_at)"},
     "tasks/running/stream_writer.py": {"create_task(self._run())"},
     "tasks/running/worker.py": {"create_task(self._run(job, state))"},
@@ -398,6 +399,8 @@ ELSEWHERE = {
     "asking for parents",  # of several partitions
     "looking for deadlocks",  # which has an end: see below
     "answering what is held here",  # likewise
+    "relaying the outbox",  # tests/sql/test_outbox.py
+    "listening for the outbox",  # which looks at its pace as long as it does not
 }
 ELSEWHERE_PATTERNS = {re.escape(what) for what in ELSEWHERE}
 OWN = {"cli", "integrations", "testing", "dashboard"}  # have their own ways

@@ -9,7 +9,7 @@ import pytest
 
 from inconcert._redis.protocol.scripts import Script, assemble
 from inconcert.tasks.records.store import JobKeys
-from inconcert.tasks.running import worker_lease
+from inconcert.tasks.running import step_store
 from inconcert.testing import World
 from tests.mutants.flagging import find
 from tests.support.durable_history import DurableHistory
@@ -67,5 +67,5 @@ async def late_twin(world: World, recipe: None) -> list[Violation]:
 def test_late_twin_is_flagged_unless_its_commit_is_fenced(fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it keeps, later attempts would get, although the next one has gone on with what it had."""
     if not fenced:
-        monkeypatch.setattr(worker_lease, "COMMIT_STEP", _unfenced())
+        monkeypatch.setattr(step_store, "COMMIT_STEP", _unfenced())
     assert [violation.kind for violation in find(late_twin, None)] == ([] if fenced else ["another result"])

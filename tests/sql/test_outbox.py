@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 
 from inconcert import Coordinator, InvalidPayload, JobCancelled, JobFailed, JobNotFound, JobStatus, Task
+from inconcert._redis.wire import background
 from inconcert.sql import Outbox
+from inconcert.sql.rows import Row, Rows
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import client_of
@@ -97,6 +100,27 @@ async def test_committed_job_runs_and_its_row_goes(shop: Shop) -> None:
         assert await job.result(timeout=10) == 17
     assert await shop.shipped() == [17]
     assert await shop.rows() == 0
+
+
+async def test_relay_goes_on_after_an_unexpected_error(sqlite_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whichever kind: rows that it had reserved are due again by themselves."""
+    monkeypatch.setattr(background, "_PAUSE", 0.01)
+    reserve, failures = Rows.reserve, 0
+
+    def fail_once(rows: Rows, connection: Connection, most: int) -> list[Row]:
+        nonlocal failures
+        found = reserve(rows, connection, most)
+        if found and not failures:
+            failures += 1
+            raise ZeroDivisionError
+        return found
+
+    monkeypatch.setattr(Rows, "reserve", fail_once)
+    job = await sqlite_shop.order(1)
+    async with sqlite_shop.outbox.relay(), in_background(sqlite_shop.concert.run_worker("shipping")):
+        await eventually(lambda: failures == 1)
+        await sqlite_shop.look_now()
+        assert await job.result(timeout=10) == 1
 
 
 async def test_rolled_back_transaction_leaves_nothing(shop: Shop) -> None:

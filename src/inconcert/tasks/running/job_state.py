@@ -5,24 +5,31 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from inconcert._claims.claimed import Claimer, ClaimState, Row, Verdict
-from inconcert._core.observer import Observers, StepOutcome
+from inconcert._core.observer import Observers
+from inconcert._redis.protocol.commands import Argument
+from inconcert._redis.protocol.scripts import Binder, Command
 from inconcert._rules.payloads import encode
-from inconcert.errors import InconcertError, InvalidPayload, NotClaimed, NotConnected
+from inconcert.errors import InconcertError, InvalidPayload, NotClaimed
 from inconcert.tasks.durable.body_exits import Asleep, Undoing, and_within, asleep, is_undoing
 from inconcert.tasks.durable.doom import Doom
 from inconcert.tasks.durable.steps import Steps
-from inconcert.tasks.following.messages import FOUND, packed_name
+from inconcert.tasks.following.messages import packed_name
 from inconcert.tasks.records.arguments import encode_result
 from inconcert.tasks.records.envelope import Envelope
 from inconcert.tasks.records.group_ids import is_callback
 from inconcert.tasks.records.history import history_note
 from inconcert.tasks.records.limits import has_a_place
 from inconcert.tasks.records.retry import RetryPolicy
-from inconcert.tasks.records.store import CANCELLED_TTL
+from inconcert.tasks.records.store import (
+    CANCELLED_TTL,
+    NOTE_UNDO,
+    PROGRESS,
+)
+from inconcert.tasks.running.claim_link import ClaimLink
+from inconcert.tasks.running.step_store import JobStepStore
 from inconcert.tasks.sending.draft import Draft, NewJob
 from inconcert.tasks.sending.task import Task
 
@@ -41,40 +48,13 @@ class JobClaimer(Claimer, Protocol):
 
     observers: Observers
     """Who is told what happens to jobs."""
-
-    async def progressed(self, job: "JobState", how_far: bytes) -> bool:
-        """Report its progress; returns whether it was still held."""
-        ...
+    link: ClaimLink
+    """What its jobs send to the server while they run goes through this."""
+    holder: str
+    """The id of the worker."""
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
-        ...
-
-    async def read_steps(self, job_id: str) -> tuple[int, list[tuple[int, bytes]]]:
-        """The server's time, in ms; and the steps of a job that were kept, with their numbers, in order."""
-        ...
-
-    async def commit_step(self, job: "JobState", number: int, text: bytes) -> bool:
-        """Keep a step of a job under this number; returns whether it was still held."""
-        ...
-
-    async def save_cursor(self, job: "JobState", number: int, count: int, text: bytes) -> bool:
-        """Keep how far a loop of a job is; returns whether it was still held."""
-        ...
-
-    def save_cursor_nowait(self, job: "JobState", number: int, count: int, text: bytes) -> None:
-        """The same, sent at once and not waited for."""
-
-    async def receive(self, job: "JobState", name: str, *, is_over: bool) -> tuple[int, bytes]:
-        """What `RECEIVE` answers of a message to a job, its signature checked."""
-        ...
-
-    async def append_items(self, job: "JobState", first: int, texts: Sequence[bytes], ttl: float) -> bool:
-        """Add items to the stream of a job, the first with this number; returns whether it was still held."""
-        ...
-
-    async def note_undo(self, job: "JobState") -> bytes:
-        """Note that it has something to undo; returns how it ends once that is undone, empty if it is not held."""
         ...
 
     def draw_follow_ups(self, job: "JobState", drafts: Sequence[Draft[Any]]) -> list[NewJob]:
@@ -105,6 +85,9 @@ class JobState(ClaimState):
         is_cancelled: Whether it was cancelled.
         is_undoing: Whether it ends without success, and is undone before.
         follow_ups: The jobs to be added when it succeeds.
+        doomed: Why this attempt cannot end well, whatever its body does; None if it may.
+        final: An error that makes the attempt that it ends the last: another one would end likewise.
+        has_undo: Whether it has something that is undone before it ends without success.
     """
 
     started_at = 0.0
@@ -115,17 +98,18 @@ class JobState(ClaimState):
     is_cancelled = False
     is_undoing = False
     follow_ups: Sequence[NewJob] = ()
+    doomed: Doom | None = None
+    final: Exception | None = None
+    has_undo = False
 
     _kind = "job"
     _claimer: JobClaimer
+    _said = 0  # progress reports of this claim
     _outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
     _steps: Steps | None = None  # until one is asked for
     _finish_stream: Callable[[], Awaitable[None]] | None = None  # sends what it has yielded, if it streams
     _stops_at = math.inf  # by the monotonic clock, when its body is to stop
     _asleep: Asleep | None = None  # once its body has left its place to come back later
-    _doom: Doom | None = None  # with which this attempt ends, whatever its body does
-    _final: Exception | None = None  # an error that makes the attempt that it ends the last
-    _has_undo = False  # something that is undone before it ends without success
 
     def __init__(
         self,
@@ -158,7 +142,7 @@ class JobState(ClaimState):
         self.observers = claimer.observers
         if row.flags:
             self.is_undoing = UNDONE_NOW in row.flags
-            self._has_undo = UNDO in row.flags or self.is_undoing
+            self.has_undo = UNDO in row.flags or self.is_undoing
 
     def __str__(self) -> str:
         return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
@@ -212,8 +196,8 @@ class JobState(ClaimState):
         """Stop a body that is doomed, or that of a job that is undone: how it ends was decided before."""
         if self._body is None or self.is_over:
             return
-        if self._doom is not None:
-            raise self._doom.again()
+        if self.doomed is not None:
+            raise self.doomed.again()
         if self.is_undoing:
             raise Undoing
 
@@ -237,7 +221,7 @@ class JobState(ClaimState):
             raise TypeError(f"the text of the progress of job {self.id} is {text!r}; give a string")
         self.is_plain = False
         how_far = encode(f"the progress of job {self.id}", [float(fraction), text])
-        if self.is_over or not (self.is_settled or await self._claimer.progressed(self, how_far)):
+        if self.is_over or not (self.is_settled or await self._progressed(how_far)):
             raise NotClaimed("job", self.id)
 
     async def outcomes(self) -> list[bytes]:
@@ -295,7 +279,7 @@ class JobState(ClaimState):
                     "with delivery='at_least_once'"
                 )
             self.is_plain = False
-            self._steps = Steps(self, is_undoing=self.is_undoing)
+            self._steps = Steps(JobStepStore(self), is_undoing=self.is_undoing)
         return self._steps
 
     @property
@@ -303,75 +287,31 @@ class JobState(ClaimState):
         """The task of its body; None if none runs."""
         return None if self._body is None else self._body.task
 
-    async def read_steps(self) -> tuple[int, list[tuple[int, bytes]]]:
-        """The server's time, in ms; and the steps that were kept, with their numbers, in order."""
-        if self.is_over:
-            raise NotClaimed("job", self.id)
-        return await self._claimer.read_steps(self.id)
-
-    async def commit_step(self, number: int, text: bytes) -> None:
-        """Keep a step under this number."""
-        if self.is_over or not await self._claimer.commit_step(self, number, text):
-            raise NotClaimed("job", self.id)
-
-    async def save_cursor(self, number: int, count: int, text: bytes) -> None:
-        """Keep how far a loop is, under this number."""
-        if self.is_over or not await self._claimer.save_cursor(self, number, count, text):
-            raise NotClaimed("job", self.id)
-
-    def save_cursor_nowait(self, number: int, count: int, text: bytes) -> None:
-        """The same, begun and not waited for."""
-        with suppress(NotConnected):  # closing has requeued the job
-            self._claimer.save_cursor_nowait(self, number, count, text)
-
-    async def receive(self, name: str, *, is_over: bool) -> bytes | None:
-        """The message of this name; None if it is not there; empty if it is not accepted any more."""
-        answer, text = (0, b"") if self.is_over else await self._claimer.receive(self, name, is_over=is_over)
-        if not answer:
-            raise NotClaimed("job", self.id)
-        return text if answer == FOUND else None
+    @property
+    def link(self) -> ClaimLink:
+        """What its body keeps while it runs goes through this."""
+        return self._claimer.link
 
     @property
-    def result_ttl(self) -> float:
-        """How long its result is kept, in seconds."""
-        return self.envelope.result_ttl
+    def holder(self) -> str:
+        """The id of the worker that holds it."""
+        return self._claimer.holder
 
     def before_its_end(self, finish: Callable[[], Awaitable[None]]) -> None:
         """Call this before its body itself ends it."""
         self._finish_stream = finish
 
-    async def append_items(self, first: int, texts: Sequence[bytes], ttl: float) -> None:
-        """Add items to its stream, the first with this number."""
-        if self.is_over or not await self._claimer.append_items(self, first, texts, ttl):
-            raise NotClaimed("job", self.id)
-        if texts:
-            self.observers.items_added(self, len(texts))
+    def on_its_claim(self, script: Binder, **arguments: Argument) -> Command:
+        """A script that names its claim, and changes nothing if the job is not claimed by it any more."""
+        _, keys, claimed, _ = self.link
+        command: Command = script(keys, claimed=claimed, id=self.id, place=self.place, **arguments)
+        return command
 
-    async def note_undo(self) -> None:
-        """Note that it has something to undo."""
-        self._has_undo = True  # also if the answer is lost
-        if self.is_over or not await self._claimer.note_undo(self):
-            raise NotClaimed("job", self.id)
-
-    def step_started(self, name: str, function: str) -> None:
-        """Tell observers that a step begins which was not kept."""
-        if self.observers:
-            self.observers.step_started(self, name, function)
-
-    def step_left(self, name: str, error: BaseException | None) -> None:
-        """Tell observers that it has ended, with this error."""
-        if self.observers:
-            self.observers.step_left(self, name, error)
-
-    def step_ended(self, outcome: StepOutcome) -> None:
-        """Tell observers what became of a step."""
-        if self.observers:
-            self.observers.step_ended(self, outcome)
-
-    def step_suspends(self, name: str, seconds: float) -> None:
-        """Tell observers that the body leaves at this step, for so many seconds at most."""
-        if self.observers:
-            self.observers.step_suspends(self, name, seconds)
+    async def ends_undone(self) -> bytes:
+        """Note that it has something to undo; returns how it ends once that is undone, empty if it is not held."""
+        command = self.on_its_claim(NOTE_UNDO)
+        noted: bytes = await self.link.effects.keep(f"durable.undo() of {self}", command)
+        return noted or b""
 
     async def leave_to_others(self, error: Exception) -> None:
         """Give it back for a worker that can run it; dead-letter it if none could for the grace of this one."""
@@ -381,19 +321,10 @@ class JobState(ClaimState):
         else:
             await self._end("later", delay=delay)
 
-    def note_final(self, error: Exception) -> None:
-        """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""
-        self._final = error
-
     def doom(self, error: Exception) -> None:
         """Dead-letter the job with this error when the attempt ends, however it ends."""
-        if self._doom is None:
-            self._doom = Doom(error)
-
-    @property
-    def doomed(self) -> Doom | None:
-        """Why this attempt cannot end well; None if it may."""
-        return self._doom
+        if self.doomed is None:
+            self.doomed = Doom(error)
 
     @property
     def bulk(self) -> int:
@@ -403,7 +334,7 @@ class JobState(ClaimState):
     async def end_cancelled(self) -> None:
         """End it as cancelled, or undo it before."""
         _log.info("%s was cancelled", self, extra=self.fields())
-        if self._has_undo:
+        if self.has_undo:
             await self._end("undo", reason=_CANCELLED)
             return
         await self._done(_CANCELLED, CANCELLED_TTL, outcome="cancelled")
@@ -414,7 +345,7 @@ class JobState(ClaimState):
             self.is_cancelled = True
             if self._body is not None:
                 self._body.stop()
-            elif not self.is_handed_out and not self._has_undo:
+            elif not self.is_handed_out and not self.has_undo:
                 self._end_once("cancelled")
                 if not self.is_settled:
                     self._claimer.done(self, _CANCELLED, CANCELLED_TTL)
@@ -424,6 +355,12 @@ class JobState(ClaimState):
         return {"job_id": self.id, "attempt": self.attempt, "task": self.envelope.name, "queue": self.queue}
 
     # Private.
+
+    async def _progressed(self, how_far: bytes) -> bool:
+        """Report its progress; returns whether it was still held."""
+        self._said += 1
+        command = self.on_its_claim(PROGRESS, how_far=how_far, number=self._said)
+        return bool(await self.link.session.run(command))
 
     def _leave_body(self, error: BaseException | None) -> bool:
         if error is None and self._steps is None:
@@ -440,8 +377,8 @@ class JobState(ClaimState):
         self.observers.job_ended(self)
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
-        if self._doom is not None:
-            return self.end_cancelled() if self.is_cancelled else self._end_doomed(self._doom.error, error)
+        if self.doomed is not None:
+            return self.end_cancelled() if self.is_cancelled else self._end_doomed(self.doomed.error, error)
         if self.is_undoing and self._asleep is None and (error is None or isinstance(error, Exception)):
             return self._end_undoing(error)
         if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
@@ -459,11 +396,11 @@ class JobState(ClaimState):
 
     async def _end_undoing(self, error: Exception | None) -> None:
         """End it as it would have ended at first, if everything is undone."""
-        steps, failure = self.steps, error if _is_or_has(error, self._final) else self.steps.failure
+        steps, failure = self.steps, error if _is_or_has(error, self.final) else self.steps.failure
         outcome = b""
         try:
             await steps.read()
-            outcome = await self._claimer.note_undo(self)
+            outcome = await self.ends_undone()
         except InvalidPayload as unreadable:
             failure = unreadable
         except InconcertError:  # not known now: it is undone again, and what was kept is not
@@ -496,7 +433,7 @@ class JobState(ClaimState):
         await super()._end(verdict, delay=delay, reason=reason)
 
     def _undone_before(self, verdict: Verdict, reason: bytes) -> tuple[Verdict, bytes]:
-        is_due = verdict == "dead" and self._has_undo and not self.is_undoing
+        is_due = verdict == "dead" and self.has_undo and not self.is_undoing
         return ("undo", _FAILED + reason) if is_due else (verdict, reason)
 
     async def _leave(self, asleep: Asleep) -> None:
@@ -526,7 +463,7 @@ class JobState(ClaimState):
     async def _fail(self, error: BaseException | None) -> None:
         failures = self._failures + 1
         delay: float | None = 0.0
-        if self._doom is not None or _is_or_has(error, self._final):
+        if self.doomed is not None or _is_or_has(error, self.final):
             delay = None
         elif failures < self._max_attempts:
             try:

@@ -8,21 +8,23 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Protocol
 
 import anyio
 
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.shield import run_shielded
+from inconcert._rules.durations import milliseconds
 from inconcert.errors import InvalidPayload, NotClaimed
-from inconcert.tasks.durable.doom import Doom
+from inconcert.tasks.following.feed import ITEM, signed_id
 from inconcert.tasks.records.arguments import encode_result
+from inconcert.tasks.records.store import APPEND_ITEMS
+from inconcert.tasks.running.job_state import JobState
 
-__all__ = ["StreamStore", "run_unwritten", "write_stream"]
+__all__ = ["append_items", "run_unwritten", "write_stream"]
 
 _log = logging.getLogger("inconcert.tasks")
 
@@ -34,35 +36,34 @@ _LONGEST_CLOSE = 10.0  # seconds in which the server is to accept some of what i
 _SHORTEST_TTL = 60.0  # seconds, of the items of a job that has ended, so that its followers get to the end
 
 
-class StreamStore(Protocol):
-    """Where the items of a job are kept."""
+async def append_items(job: JobState, first: int, texts: Sequence[bytes], ttl: float) -> None:
+    """Add items to the stream of a job, the first with this number.
 
-    @property
-    def id(self) -> str:
-        """The id of the job."""
-        ...
+    Raises:
+        NotClaimed: The job has ended, or its worker was presumed dead.
+    """
+    session, keys, claimed, _ = job.link
+    sign = session.key_ring.sign
+    command = APPEND_ITEMS(
+        claimed=claimed,
+        stream=keys.stream(job.id),
+        items=keys.items(job.id),
+        id=job.id,
+        worker=job.holder,
+        place=job.place,
+        attempt=job.attempt,
+        first=first,
+        ttl_ms=milliseconds(ttl),
+        channel=keys.stream_channel(job.id),
+        added=[sign(ITEM, signed_id(job.attempt, first + n, job.id), text) for n, text in enumerate(texts)],
+    )
+    if job.is_over or not await session.run(command):
+        raise NotClaimed("job", job.id)
+    if texts:
+        job.observers.items_added(job, len(texts))
 
-    @property
-    def result_ttl(self) -> float:
-        """How long its result is kept, in seconds."""
-        ...
 
-    async def append_items(self, first: int, texts: Sequence[bytes], ttl: float) -> None:
-        """Add items, the first with this number; raises NotClaimed if the job is no longer claimed here."""
-
-    def doom(self, error: Exception) -> None:
-        """Dead-letter the job with this error when the attempt ends, however it ends."""
-
-    @property
-    def doomed(self) -> Doom | None:
-        """Why the attempt cannot end well; None if it may."""
-        ...
-
-    def before_its_end(self, finish: Callable[[], Awaitable[None]]) -> None:
-        """Call this before the body itself ends the job."""
-
-
-async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[object, None]]) -> None:
+async def write_stream(job: JobState, call: Callable[[], AsyncGenerator[object, None]]) -> None:
     """Run a generator to its end, and add what it yields to the job's stream.
 
     However it ends, its `finally` has run, and what it had yielded is in the stream; unless it was stopped or has
@@ -72,9 +73,9 @@ async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[obj
         InvalidPayload: An item is not JSON, or larger than 1 MiB; another attempt would yield it again.
         NotClaimed: The job has ended, or its worker was presumed dead.
     """
-    writer = _Writer(store)
+    writer = _Writer(job)
     await writer.begin()
-    store.before_its_end(writer.finish)
+    job.before_its_end(writer.finish)
     try:
         async with aclosing(call()) as values:
             async for value in values:
@@ -84,9 +85,9 @@ async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[obj
         await run_shielded(writer.close())
 
 
-async def run_unwritten(store: StreamStore, call: Callable[[], AsyncGenerator[object, None]]) -> None:
+async def run_unwritten(job: JobState, call: Callable[[], AsyncGenerator[object, None]]) -> None:
     """Run a generator to its end, of a job that is undone: what it yields was in the stream before, or never is."""
-    del store
+    del job
     async with aclosing(call()) as values:
         async for _ in values:
             pass
@@ -95,9 +96,9 @@ async def run_unwritten(store: StreamStore, call: Callable[[], AsyncGenerator[ob
 class _Writer:
     """Sends the items of one attempt, in order: one script at a time, with all that came meanwhile."""
 
-    def __init__(self, store: StreamStore) -> None:
-        self._store = store
-        self._ttl = max(store.result_ttl, _TTL)
+    def __init__(self, job: JobState) -> None:
+        self._job = job
+        self._ttl = max(job.envelope.result_ttl, _TTL)
         self._last = 0  # the number of the last item that was added
         self._waiting: deque[bytes] = deque()
         self._bytes = 0  # of those
@@ -112,18 +113,18 @@ class _Writer:
         """Begin the stream anew: its followers learn of the attempt at once."""
         await self._send([])
         self._turn_began_at = time.monotonic()
-        self._sender = asyncio.create_task(self._run(), name=f"the stream of job {self._store.id}")
+        self._sender = asyncio.create_task(self._run(), name=f"the stream of job {self._job.id}")
 
     async def add(self, value: object) -> None:
         """Add an item; waits while too many are not sent yet."""
         if self._is_closing:
-            raise NotClaimed("job", self._store.id)
-        if self._store.doomed is not None:
-            raise self._store.doomed.again()
+            raise NotClaimed("job", self._job.id)
+        if self._job.doomed is not None:
+            raise self._job.doomed.again()
         try:
-            text = encode_result(f"item {self._last + 1} of the stream of job {self._store.id}", value)
+            text = encode_result(f"item {self._last + 1} of the stream of job {self._job.id}", value)
         except InvalidPayload as error:
-            self._store.doom(error)
+            self._job.doom(error)
             raise
         self._last += 1
         self._waiting.append(text)
@@ -151,7 +152,7 @@ class _Writer:
             left = len(self._waiting)
             await asyncio.wait([sender], timeout=_LONGEST_CLOSE)
         if not sender.done():
-            _log.warning("the stream of job %s lacks its last items: the server does not accept them", self._store.id)
+            _log.warning("the stream of job %s lacks its last items: the server does not accept them", self._job.id)
             await cancel_all([sender])
 
     def raise_failure(self) -> None:
@@ -180,7 +181,7 @@ class _Writer:
                     await self._send(self._next())
                 elif not self._is_closing:
                     await self._changed.wait()
-            self._ttl = max(self._store.result_ttl, _SHORTEST_TTL)
+            self._ttl = max(self._job.envelope.result_ttl, _SHORTEST_TTL)
             await self._send([])
         except Exception as error:  # noqa: BLE001 - it is raised where the generator yields
             self._failure = error
@@ -199,5 +200,5 @@ class _Writer:
 
     async def _send(self, batch: list[bytes]) -> None:
         first = self._last - len(self._waiting) - len(batch) + 1
-        append = partial(self._store.append_items, first, batch, self._ttl)
-        await retry_until_answered(_log, f"the stream of job {self._store.id}", append)
+        append = partial(append_items, self._job, first, batch, self._ttl)
+        await retry_until_answered(_log, f"the stream of job {self._job.id}", append)

@@ -8,7 +8,7 @@ from typing import Any
 
 from inconcert._claims.claimed import Row
 from inconcert._claims.ends import Ack, Ended, WorkerOwner, ack
-from inconcert._claims.keys import ACK, CLAIM, split_body
+from inconcert._claims.keys import ACK, split_body
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
 from inconcert._claims.worker_lease import Ending, WorkerLease
@@ -16,28 +16,18 @@ from inconcert._core.session import Session
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire.call import Call
-from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, InvalidPayload, JobExpired
-from inconcert.tasks.durable.kept_step import STEP
-from inconcert.tasks.durable.step_records import read_steps
-from inconcert.tasks.following.feed import ITEM, signed_id
-from inconcert.tasks.following.messages import MESSAGE, packed_name
 from inconcert.tasks.records.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.records.store import (
-    APPEND_ITEMS,
     CANCELLING,
     CLAIM_WITH_PLUGS,
-    COMMIT_STEP,
     FREE_NAMES,
-    NOTE_UNDO,
     OUTCOMES,
-    PROGRESS,
-    RECEIVE,
-    SAVE_CURSOR,
     STORE_ANEW,
     JobKeys,
     JobKeyspace,
 )
+from inconcert.tasks.running.claim_link import ClaimLink
 from inconcert.tasks.running.effects import Effects
 from inconcert.tasks.running.ends import PlainAck, ack_with_plugs
 from inconcert.tasks.running.job_state import UNDONE_NOW, JobState
@@ -70,7 +60,6 @@ class JobWorkerLease(WorkerLease[JobState]):
 
     _claim = staticmethod(CLAIM_WITH_PLUGS)  # as long as limits are in use; that is not known before the first claim
     _keys: JobKeys
-    _said = 0  # progress reports so far
     _heard: frozenset[str] = frozenset()  # of jobs that were cancelled before the reply of their claim was read
 
     def __init__(
@@ -94,21 +83,13 @@ class JobWorkerLease(WorkerLease[JobState]):
         self._jobs = jobs
         self._tasks, self._look_up = registry.tasks, registry.look_up
         self._unknown_tasks = unknown_tasks
-        self._effects = Effects(session)
+        self.link = ClaimLink(session, keys, self.claimed_key, Effects(session))
         self.observers = session.observers
 
     async def claim(self, count: int) -> tuple[list[JobState], float | None]:
         """As for `WorkerLease`."""
         self._heard = frozenset()
         return await super().claim(count)
-
-    async def progressed(self, job: JobState, how_far: bytes) -> bool:
-        """Report its progress; returns whether it was still held."""
-        self._said += 1
-        command = PROGRESS(
-            self._keys, claimed=self.claimed_key, id=job.id, place=job.place, how_far=how_far, number=self._said
-        )
-        return bool(await self._session.run(command))
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
@@ -123,60 +104,6 @@ class JobWorkerLease(WorkerLease[JobState]):
                 found.update(zip(theirs[count:], portion, strict=False))
                 count += len(portion)
         return [found[id_] for id_ in ids]
-
-    async def read_steps(self, job_id: str) -> tuple[int, list[tuple[int, bytes]]]:
-        """The server's time, in ms; and the steps of a job that were kept, with their numbers, in order."""
-        kept = await read_steps(self._session, self._keys, job_id)
-        return kept.now_ms, kept.texts
-
-    async def commit_step(self, job: JobState, number: int, text: bytes) -> bool:
-        """Keep a step of a job under this number; returns whether it was still held."""
-        step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
-        command = COMMIT_STEP(
-            self._keys, claimed=self.claimed_key, id=job.id, place=job.place, number=number, step=step
-        )
-        return bool(await self._effects.keep(f"step {number} of {job}", command))
-
-    async def note_undo(self, job: JobState) -> bytes:
-        """Note that a job has something to undo; returns how it ends once that is undone, empty if it is not held."""
-        command = NOTE_UNDO(self._keys, claimed=self.claimed_key, id=job.id, place=job.place)
-        noted: bytes = await self._effects.keep(f"durable.undo() of {job}", command)
-        return noted or b""
-
-    async def save_cursor(self, job: JobState, number: int, count: int, text: bytes) -> bool:
-        """Keep how far a loop of a job is; returns whether it was still held."""
-        return bool(await self._effects.keep(*self._cursor(job, number, count, text)))
-
-    def save_cursor_nowait(self, job: JobState, number: int, count: int, text: bytes) -> None:
-        """The same, sent at once and not waited for."""
-        self._effects.keep_nowait(*self._cursor(job, number, count, text))
-
-    async def receive(self, job: JobState, name: str, *, is_over: bool) -> tuple[int, bytes]:
-        """What `RECEIVE` answers of a message to a job, its signature checked."""
-        packed = packed_name(name)
-        command = RECEIVE(
-            self._keys, claimed=self.claimed_key, id=job.id, place=job.place, name=packed, is_over=int(is_over)
-        )
-        answer, text = await self._session.run(command)
-        return answer, text and self._session.key_ring.verify(MESSAGE, f"{packed} {job.id}", text)
-
-    async def append_items(self, job: JobState, first: int, texts: Sequence[bytes], ttl: float) -> bool:
-        """Add items to the stream of a job, the first with this number; returns whether it was still held."""
-        session, keys, sign = self._session, self._keys, self._session.key_ring.sign
-        command = APPEND_ITEMS(
-            claimed=self.claimed_key,
-            stream=keys.stream(job.id),
-            items=keys.items(job.id),
-            id=job.id,
-            worker=self.holder,
-            place=job.place,
-            attempt=job.attempt,
-            first=first,
-            ttl_ms=milliseconds(ttl),
-            channel=keys.stream_channel(job.id),
-            added=[sign(ITEM, signed_id(job.attempt, first + n, job.id), text) for n, text in enumerate(texts)],
-        )
-        return bool(await session.run(command))
 
     def on_message(self, rest: str) -> None:
         """The job with this id was cancelled."""
@@ -210,25 +137,12 @@ class JobWorkerLease(WorkerLease[JobState]):
     def lose(self) -> None:
         """Stop everything: other workers may get it now."""
         super().lose()
-        self._effects.lose()
+        self.link.effects.lose()
 
     # Private.
 
-    def _cursor(self, job: JobState, number: int, count: int, text: bytes) -> tuple[str, Command]:
-        """What keeps how far a loop is, and its name in the log."""
-        step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
-        command = SAVE_CURSOR(
-            self._keys, claimed=self.claimed_key, id=job.id, place=job.place, number=number, count=count, step=step
-        )
-        return f"a position of {job}", command
-
-    def _has_stopped(self, status: int) -> bool:
-        was_plain = self._claim is CLAIM
-        self._claim = CLAIM_WITH_PLUGS if status == _LIMITS_IN_USE else CLAIM
-        return was_plain and status == _LIMITS_IN_USE
-
     def _end_again(self) -> None:
-        self._effects.send_again()  # in front of the ends of its jobs
+        self.link.effects.send_again()  # in front of the ends of its jobs
         super()._end_again()
 
     def _ack(self, batch: list[Ended]) -> Ack:
