@@ -367,7 +367,7 @@ async def test_closing_while_a_worker_begins_leaves_none(
     with pytest.raises(NotConnected):
         await getting
     await eventually(calls[-1].done)
-    assert [call.command.script.name for call in calls] == ["claims/heartbeat", "claims/recover"]
+    assert [call.command.script.name for call in calls] == ["claims/heartbeat", "claims/recover+items"]
     keys = ItemKeys(concert._ref.keys, "q")
     assert await raw(concert).exists(keys.workers, keys.idle) == 0
 

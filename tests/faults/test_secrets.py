@@ -116,7 +116,7 @@ async def test_nothing_shows_a_secret(opener: Opener, guarded: RealServer, caplo
         await concert.run_worker("default", burst=True)
         guarded.command("CLIENT", "KILL", "TYPE", "normal")
         await eventually(concert.lock("a").try_acquire)
-        ours = [each for each in gc.get_objects() if type(each).__module__.startswith("inconcert")]
+        ours = [each for each in gc.get_objects() if str(type(each).__module__).startswith("inconcert")]
         shown.texts += [repr(each) for each in [*ours, concert.url, concert.redis]]
         guarded.pause()
         with pytest.raises(InconcertError) as caught:

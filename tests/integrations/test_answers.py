@@ -400,6 +400,7 @@ ERRORS: dict[str, int] = {
     "QueueFull": 503,
     "QueueShutDown": 503,
     "QuorumNotReached": 503,
+    "StaleToken": 503,
     "StepChanged": 500,
     "StepRefused": 500,
     "Unavailable": 503,

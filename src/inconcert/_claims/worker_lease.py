@@ -62,6 +62,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     """
 
     kind = "worker"  # as log lines name it
+    _call: type[Call] = AwaitedCall  # as which a claim is sent
     _claim = staticmethod(CLAIM)  # the form of the script
 
     def __init__(
@@ -154,7 +155,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             suspects=int(self._suspects.may_take(self)),
             names=order,
         )
-        call = AwaitedCall(command)
+        call = self._call(command)
         await self._session.channel.has_room(self._keys.bodies)
         self._acknowledge()  # sent along with what has ended
         self._session.channel.submit(call)

@@ -117,7 +117,7 @@ async def look() -> None:
     concert = import_module("inconcert.integrations.django").coordinator()
     async with concert:
         dead = await concert.tasks.dead()
-        say("dead:", sorted((job.name.rpartition(".")[2], job.args) for job in dead))
+        say("dead:", sorted((job.task.rpartition(".")[2], job.args) for job in dead))
         say("replayed:", await concert.tasks.replay_all(task="tests.integrations.django_shop.tasks.fails"))
 
 
