@@ -1,19 +1,28 @@
 """The whole programs on the pages: each runs as it is printed, on the private server that it starts."""
 
+import asyncio
 import logging
 import re
 import runpy
+import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import aiohttp.test_utils
+import litestar.testing
 import pytest
 
 from tests.support.pages import DOCS, PAGES, ROOT, Block, blocks, python, title
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of starlette, which will have another HTTP client
+    import starlette.testclient
+
 # Guides of which the first Python is not a whole program yet. The list only gets shorter.
 NOT_YET = {
-    *("agent", "aiohttp", "cluster", "dashboard", "database", "deploy", "django", "doctor", "fastapi", "litestar"),
-    *("logs", "schedules", "sentinel", "testing", "web"),
+    *("cluster", "dashboard", "database", "deploy", "django", "doctor"),
+    *("logs", "sentinel", "testing", "web"),
 }
 DOORS = 4  # on the home page, behind its first program
 LINES = 12  # of a door, without empty ones
@@ -30,6 +39,11 @@ class Program(NamedTuple):
 def is_whole(block: Block) -> bool:
     """Whether it needs nothing but the package."""
     return "Coordinator.embedded(" in block.text and "asyncio.run(" in block.text and not block.file
+
+
+def is_application(block: Block) -> bool:
+    """Whether it is a whole application, which a server of its framework runs."""
+    return "Coordinator.embedded(" in block.text and "\napp = " in block.text and not block.file
 
 
 def programs() -> list[Program]:
@@ -96,11 +110,43 @@ def test_front_page_has_an_install_line_and_a_whole_program(page: Path) -> None:
 
 def test_guide_begins_with_a_whole_program() -> None:
     """A reader who comes from a search engine has something to paste and run; the list of the others is exact."""
-    begin_so = {
-        page.stem for page in (DOCS / "how-to").glob("*.md") if any(map(is_whole, python(page.read_text("utf-8"))[:1]))
-    }
+    guides = {page.stem: python(page.read_text("utf-8"))[:1] for page in (DOCS / "how-to").glob("*.md")}
+    begin_so = {stem for stem, first in guides.items() if any(is_whole(one) or is_application(one) for one in first)}
 
-    assert {page.stem for page in (DOCS / "how-to").glob("*.md")} - begin_so == NOT_YET
+    assert set(guides) - begin_so == NOT_YET
+
+
+async def from_aiohttp(app: Any, path: str) -> str:
+    """The answer to a POST."""
+    async with aiohttp.test_utils.TestClient(aiohttp.test_utils.TestServer(app)) as client:
+        return await (await client.post(path)).text()
+
+
+def from_asgi(client: Any, path: str) -> str:
+    """The answer to a POST, by a client that runs the application in a thread."""
+    with client:
+        return str(client.post(path).text)
+
+
+ANSWERS: dict[str, Callable[[Any, str], str]] = {
+    "aiohttp": lambda app, path: asyncio.run(from_aiohttp(app, path)),
+    "fastapi": lambda app, path: from_asgi(starlette.testclient.TestClient(app), path),
+    "litestar": lambda app, path: from_asgi(litestar.testing.TestClient(app), path),
+}
+
+
+@pytest.mark.parametrize("page", ANSWERS)
+def test_application_answers_as_its_page_shows(page: str, tmp_path: Path) -> None:
+    """Opened by the test client of its framework."""
+    program, shell = list(blocks((DOCS / "how-to" / f"{page}.md").read_text("utf-8")))[:2]
+    assert is_application(program)
+    asked = re.search(r"^\$ curl -X POST localhost:\d+(\S+)\n(.+)$", shell.text, re.MULTILINE)
+    assert asked
+    (tmp_path / "shop.py").write_text(program.text)
+
+    answer = ANSWERS[page](runpy.run_path(str(tmp_path / "shop.py"))["app"], asked[1])
+
+    assert alike(answer) == alike(asked[2])
 
 
 def test_page_for_agents_has_twenty_rules_and_ten_programs() -> None:
