@@ -8,7 +8,7 @@ from typing import Any
 
 from inconcert._claims.claimed import Row
 from inconcert._claims.ends import Ack, Ended, WorkerOwner, ack
-from inconcert._claims.keys import ACK, split_body
+from inconcert._claims.keys import ACK, CLAIM, split_body
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
 from inconcert._claims.worker_lease import Ending, WorkerLease
@@ -141,6 +141,11 @@ class JobWorkerLease(WorkerLease[JobState]):
         self.link.effects.lose()
 
     # Private.
+
+    def _has_stopped(self, status: int) -> bool:
+        was_plain = self._claim is CLAIM
+        self._claim = CLAIM_WITH_PLUGS if status == _LIMITS_IN_USE else CLAIM
+        return was_plain and status == _LIMITS_IN_USE
 
     def _end_again(self) -> None:
         self.link.effects.send_again()  # in front of the ends of its jobs
