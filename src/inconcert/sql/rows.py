@@ -35,7 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
-__all__ = ["CHANNEL", "Keep", "Kind", "Row", "Rows", "Settled", "Terms", "Written", "new_table"]
+__all__ = ["CHANNEL", "CLAIM", "IS_THERE", "Keep", "Kind", "Row", "Rows", "Settled", "Terms", "Written", "new_table"]
 
 CHANNEL = "inconcert_outbox"
 """The channel of PostgreSQL on which a commit is announced, with the namespace."""
@@ -44,6 +44,12 @@ Keep: TypeAlias = Literal["until_done", "until_sent"]
 """How long a row of a job stays: until the job has ended, or until the server has it."""
 
 Kind: TypeAlias = Literal["job", "item", "message"]
+
+CLAIM = text("DELETE FROM inconcert_outbox WHERE id = :id")
+"""Takes the row of a job, if there is one."""
+
+IS_THERE = text("SELECT 1 FROM inconcert_outbox WHERE id = :id AND dead_life IS NULL")
+"""Finds the row of a job that was not dead-lettered."""
 
 _AT_ONCE = 5_000  # rows that one statement makes due
 
@@ -78,11 +84,9 @@ WITH handed_over AS MATERIALIZED (
 UPDATE inconcert_outbox SET look_at_ms = 1 WHERE seq IN (SELECT seq FROM handed_over)
 """
 _IDS = bindparam("ids", expanding=True, type_=Text)
-_CLAIM = text("DELETE FROM inconcert_outbox WHERE id = :id")
 _DELETE = text("DELETE FROM inconcert_outbox WHERE id IN :ids").bindparams(_IDS)
 _RETURN = text("UPDATE inconcert_outbox SET look_at_ms = 1 WHERE id IN :ids").bindparams(_IDS)
 _MARK = text("UPDATE inconcert_outbox SET dead_life = :life WHERE id = :id")
-_IS_THERE = text("SELECT 1 FROM inconcert_outbox WHERE id = :id AND dead_life IS NULL")
 
 
 class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -179,12 +183,15 @@ class Rows:
     Args:
         namespace: Whose rows.
         dialect: `postgresql` or `sqlite`.
+
+    Attributes:
+        insert: Adds a row: the fields of `Written` are its parameters.
     """
 
     def __init__(self, namespace: str, dialect: str) -> None:
         self._namespace = namespace
         parts = {"now": _NOW[dialect], "lock": _LOCK[dialect], "notify": _NOTIFY[dialect]}
-        self._add = text(_ADD.format(**parts)).bindparams(
+        self.insert = text(_ADD.format(**parts)).bindparams(
             bindparam("delay_ms", type_=BigInteger), bindparam("body", type_=LargeBinary)
         )
         self._reserve = text(_RESERVE.format(**parts))
@@ -192,17 +199,17 @@ class Rows:
 
     def add(self, connection: Connection, written: Written) -> None:
         """Write a row in this transaction."""
-        connection.execute(self._add, written._asdict())
+        connection.execute(self.insert, written._asdict())
 
     @staticmethod
     def claim(connection: Connection, job_id: str) -> bool:
         """Delete the row of a job in this transaction; False if there is none."""
-        return bool(connection.execute(_CLAIM, {"id": job_id}).rowcount == 1)
+        return bool(connection.execute(CLAIM, {"id": job_id}).rowcount == 1)
 
     @staticmethod
     def has(connection: Connection, job_id: str) -> bool:
         """Whether a job has a row, and was not dead-lettered."""
-        return connection.execute(_IS_THERE, {"id": job_id}).first() is not None
+        return connection.execute(IS_THERE, {"id": job_id}).first() is not None
 
     def reserve(self, connection: Connection, most: int) -> list[Row]:
         """Rows that are due, in the order in which they were written; no other relay gets them for a while."""

@@ -6,9 +6,11 @@ from typing import Any
 
 from django.db import connection
 
+from inconcert import current_job
 from tests.integrations.django_shop import PACKAGE
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = import_module(PACKAGE).task
+transaction: Any = import_module("django.db.transaction")
 
 
 @task()
@@ -56,3 +58,21 @@ def rows() -> int:
         cursor.execute("SELECT COUNT(*) FROM receipt")
         count: int = cursor.fetchone()[0]
         return count
+
+
+@task()
+def receive(number: int) -> list[Any]:
+    """Write a receipt once, although the first attempt ends before its commit, and the second one fails after it."""
+    from inconcert.integrations.django import claim
+
+    attempt = current_job().attempt
+    with transaction.atomic():
+        is_first = claim()
+        if is_first:
+            with connection.cursor() as cursor:
+                cursor.execute("INSERT INTO receipt VALUES (%s)", [number])
+        if attempt == 1:
+            raise NoStock
+    if attempt == 2:
+        raise NoStock
+    return [attempt, is_first]
