@@ -23,7 +23,7 @@ from inconcert import (
     current_job,
     durable,
 )
-from inconcert.tasks.running.worker_lease import JobWorkerLease
+from inconcert.tasks.running.step_store import JobStepStore
 from tests.support.background import in_background
 from tests.support.durable import kept, messages, wake
 from tests.support.eventually import eventually
@@ -333,8 +333,7 @@ async def test_wait_that_could_not_ask_may_be_asked_for_again(
     any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the same attempt, by a body that catches the error: its name is not used up."""
-    lease: Any = JobWorkerLease
-    ask = lease.receive
+    ask = JobStepStore.receive
     refused: list[str] = []
 
     async def refuse_once(*args: Any, **kwargs: Any) -> Any:
@@ -343,7 +342,7 @@ async def test_wait_that_could_not_ask_may_be_asked_for_again(
             raise Unavailable("no answer")
         return await ask(*args, **kwargs)
 
-    monkeypatch.setattr(JobWorkerLease, "receive", refuse_once)
+    monkeypatch.setattr(JobStepStore, "receive", refuse_once)
 
     @any_concert.task(max_attempts=1)
     async def fulfil() -> str:

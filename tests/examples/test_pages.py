@@ -209,7 +209,7 @@ async def test_worker_in_a_program_of_its_own_runs(
 ) -> None:
     """The program of docs/how-to/workers.md works, and ends in good order at SIGTERM."""
     (program,) = [
-        block for block in python((DOCS / "how-to" / "workers.md").read_text()) if "asyncio.run(" in block.text
+        block for block in python((DOCS / "how-to" / "workers.md").read_text()) if "add_signal_handler(" in block.text
     ]
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "app.py").write_text("from inconcert import Coordinator\n\nconcert = Coordinator.from_env()\n")

@@ -74,8 +74,11 @@ def run(text: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> list[str]
     file = folder / "shop.py"
     file.write_text(text)
     capfd.readouterr()
-    root = logging.getLogger()
-    handlers, level, root.handlers = root.handlers, root.level, []  # so that a program may set up its own
+    root, ours = logging.getLogger(), logging.getLogger("inconcert")
+    handlers, level, own_level = root.handlers, root.level, ours.level
+    root.handlers = []  # so that a program may set up its own
+    root.setLevel(logging.WARNING)
+    ours.setLevel(logging.NOTSET)
     last, logging.lastResort = logging.lastResort, logging.NullHandler()
     try:
         runpy.run_path(str(file), run_name="__main__")
@@ -83,6 +86,7 @@ def run(text: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> list[str]
         logging.lastResort = last
         root.handlers = handlers
         root.setLevel(level)
+        ours.setLevel(own_level)
     printed = capfd.readouterr()
     assert printed.err == ""
     return alike(printed.out).splitlines()
