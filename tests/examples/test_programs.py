@@ -72,19 +72,20 @@ def run(text: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> list[str]
     file = folder / "shop.py"
     file.write_text(text)
     capfd.readouterr()
-    root, ours = logging.getLogger(), logging.getLogger("inconcert")
-    handlers, level, own_level = root.handlers, root.level, ours.level
-    root.handlers = []  # so that a program may set up its own
-    root.setLevel(logging.WARNING)
-    ours.setLevel(logging.NOTSET)
+    root = logging.getLogger()
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("inconcert")]
+    levels = {logger: logger.level for logger in [root, *map(logging.getLogger, names)]}
+    handlers, root.handlers = root.handlers, []  # so that a program may set up its own
+    for logger in levels:
+        logger.setLevel(logging.WARNING if logger is root else logging.NOTSET)
     last, logging.lastResort = logging.lastResort, logging.NullHandler()
     try:
         runpy.run_path(str(file), run_name="__main__")
     finally:
         logging.lastResort = last
         root.handlers = handlers
-        root.setLevel(level)
-        ours.setLevel(own_level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
     printed = capfd.readouterr()
     assert printed.err == ""
     return [line.rstrip() for line in alike(printed.out).splitlines()]
