@@ -281,7 +281,7 @@ async def nothing_is_left(server: RealServer | RealCluster, namespace: str) -> N
                 asked.pttl(key)
             for key, left in zip(keys, asked.execute(), strict=True):
                 name = key.decode()
-                assert left != -1 or is_permanent(name), f"{name} would stay for ever"
+                assert left != -1 or is_permanent(name), f"{name} would stay forever"
             for key in keys:
                 asked.unlink(key)
             asked.execute()

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -243,6 +244,33 @@ async def test_jobs_are_described_by_their_ids(any_concert: Coordinator) -> None
     assert await any_concert.tasks.describe() == {}
     with pytest.raises(InvalidName):
         await any_concert.tasks.describe("")
+
+
+async def test_job_is_described_as_far_as_its_record_says(any_concert: Coordinator) -> None:
+    """In each state: where it is or was, who has it, why it died. A list says more of one that is ready or runs."""
+    later = await any_concert.task(name="later", queue="q")(print).options(delay=HOUR).enqueue()
+    ready = await any_concert.enqueue("ready", queue="q")
+    for name in ("dies", "runs"):
+        await any_concert.enqueue(name, queue=name)
+    async with any_concert.consume("dies", "runs") as jobs:
+        claimed = {job.name: job for job in await jobs.claim(2)}
+        dead, held = claimed["dies"].id, claimed["runs"]
+        await claimed["dies"].bury(ValueError("no"))
+        found = await any_concert.tasks.describe(later.id, ready.id, dead, held.id)
+        [died] = await any_concert.tasks.dead()
+        [worker] = await any_concert.tasks.workers()
+        [listed_held] = (await any_concert.tasks.jobs(state="running")).jobs
+
+        assert {job.task: (job.status, job.queue, job.attempts, job.worker) for job in found.values()} == {
+            "later": (JobStatus.DELAYED, "q", 0, None),
+            "ready": (JobStatus.QUEUED, "", 0, None),
+            "dies": (JobStatus.FAILED, "dies", 1, None),
+            "runs": (JobStatus.RUNNING, "", 1, worker.id),
+        }
+        assert found[dead] == died
+        assert (died.error, "ValueError" in died.traceback, died.died_at is None) == ("ValueError: no", True, False)
+        assert listed_held == replace(found[held.id], queue="runs", claimed_at=listed_held.claimed_at)
+        await held.ack()
 
 
 async def test_arguments_that_are_not_signed_are_not_shown(any_concert: Coordinator, namespace: str) -> None:

@@ -90,7 +90,7 @@ def servers() -> Iterator[list[RealServer]]:
 
 @pytest.fixture(params=["3 servers", "5 servers", "3 fakes"])
 async def bench(request: pytest.FixtureRequest, servers: list[RealServer], namespace: str) -> AsyncIterator[Bench]:
-    """A lock that nobody has; after the test nothing may stay for ever, and no connection may be in use."""
+    """A lock that nobody has; after the test nothing may stay forever, and no connection may be in use."""
     clients: list[Any]
     if request.param == "3 fakes":
         clients = [FakeRedis() for _ in range(3)]

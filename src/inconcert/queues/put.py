@@ -30,7 +30,7 @@ from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
 from inconcert.queues.waiter import LONGEST_WAIT, SHORTEST_WAIT, QueueWaiter
 from inconcert.queues.worker_lease import QueueOrder
 
-__all__ = ["NewItems", "Put", "PutTerms", "again", "check_putting", "item_codec", "was_put_in"]
+__all__ = ["NewItems", "Put", "PutTerms", "check_putting", "item_codec", "put_once", "was_put_in"]
 
 _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
@@ -67,7 +67,7 @@ class PutTerms(NamedTuple, Generic[T]):
     maxsize: int | None
 
 
-def again(
+def put_once(
     origin: Origin, keys: ItemKeys, item_id: str, body: bytes, *, order: str, delay_ms: int, maxsize: int | None
 ) -> Command:
     """The command that puts in an item that is signed already, unless one with its id is there or was a minute ago."""

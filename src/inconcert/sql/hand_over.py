@@ -13,7 +13,7 @@ from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.payloads import JSON
 from inconcert.mailboxes.post import Post
-from inconcert.queues.put import again, was_put_in
+from inconcert.queues.put import put_once, was_put_in
 from inconcert.queues.store import ItemKeys
 from inconcert.sql.rows import Row, Terms
 from inconcert.tasks.records.store import ENQUEUE, LOOK, JobKeys, JobKeyspace
@@ -96,7 +96,7 @@ def _of_item(origin: Origin, keys: ItemKeys, row: Row) -> HandOver:
     terms = terms_of(row)
     maxsize = None if terms.max < 0 else terms.max
     delay_ms = max(0, row.due_in_ms)
-    command = again(origin, keys, row.id, row.body, order=terms.order, delay_ms=delay_ms, maxsize=maxsize)
+    command = put_once(origin, keys, row.id, row.body, order=terms.order, delay_ms=delay_ms, maxsize=maxsize)
     return HandOver(command, [row])
 
 

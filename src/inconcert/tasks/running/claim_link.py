@@ -14,5 +14,6 @@ class ClaimLink(NamedTuple):
 
     session: Session
     keys: JobKeys
-    claimed: str  # the key of what the worker has claimed
+    worker: str  # the id under which the server knows it
+    claimed: str  # the key of what it has claimed
     effects: Effects  # sends again what may not have arrived

@@ -50,8 +50,6 @@ class JobClaimer(Claimer, Protocol):
     """Who is told what happens to jobs."""
     link: ClaimLink
     """What its jobs send to the server while they run goes through this."""
-    holder: str
-    """The id of the worker."""
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
@@ -292,18 +290,13 @@ class JobState(ClaimState):
         """What its body keeps while it runs goes through this."""
         return self._claimer.link
 
-    @property
-    def holder(self) -> str:
-        """The id of the worker that holds it."""
-        return self._claimer.holder
-
     def before_its_end(self, finish: Callable[[], Awaitable[None]]) -> None:
         """Call this before its body itself ends it."""
         self._finish_stream = finish
 
     def on_its_claim(self, script: Binder, **arguments: Argument) -> Command:
         """A script that names its claim, and changes nothing if the job is not claimed by it any more."""
-        _, keys, claimed, _ = self.link
+        keys, claimed = self.link.keys, self.link.claimed
         command: Command = script(keys, claimed=claimed, id=self.id, place=self.place, **arguments)
         return command
 

@@ -42,14 +42,14 @@ async def append_items(job: JobState, first: int, texts: Sequence[bytes], ttl: f
     Raises:
         NotClaimed: The job has ended, or its worker was presumed dead.
     """
-    session, keys, claimed, _ = job.link
+    session, keys, worker, claimed, _ = job.link
     sign = session.key_ring.sign
     command = APPEND_ITEMS(
         claimed=claimed,
         stream=keys.stream(job.id),
         items=keys.items(job.id),
         id=job.id,
-        worker=job.holder,
+        worker=worker,
         place=job.place,
         attempt=job.attempt,
         first=first,

@@ -84,7 +84,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         self._jobs = jobs
         self._tasks, self._look_up = registry.tasks, registry.look_up
         self._unknown_tasks = unknown_tasks
-        self.link = ClaimLink(session, keys, self.claimed_key, Effects(session))
+        self.link = ClaimLink(session, keys, self.holder, self.claimed_key, Effects(session))
         self.observers = session.observers
 
     async def claim(self, count: int) -> tuple[list[JobState], float | None]:
