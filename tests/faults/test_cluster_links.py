@@ -14,6 +14,7 @@ from inconcert._claims import consumer as consumer_module
 from inconcert._cluster import bells as bells_module
 from inconcert._cluster import cluster as cluster_module
 from inconcert._cluster.bells import ShardedBells
+from inconcert._cluster.inbox import ShardedInbox
 from inconcert._cluster.router import Router
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
@@ -196,6 +197,29 @@ async def test_idle_consumer_notices_what_came_while_its_master_was_replaced(
             delivery = await asyncio.wait_for(getter, 20.0)
             assert delivery.item == item
             await delivery.ack()
+
+
+async def test_place_that_is_lost_while_nobody_sleeps_is_taken_again(
+    cluster: RealCluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next sleeper does not rely on it, for a new master that wakes the first in line would have dropped it."""
+    monkeypatch.setattr(bells_module, "_AGAIN", 60.0)
+    key = f"{{{namespace}:queue:q}}:bell"
+    async with Coordinator(cluster.url, namespace=namespace) as concert:
+        queue = concert.queue("q")
+
+        async def is_in_line() -> bool:
+            return bool(await raw(concert).llen(key))
+
+        for _ in range(2):
+            getter = asyncio.create_task(queue.get())
+            await eventually(is_in_line)
+            getter.cancel()
+            await asyncio.wait([getter])
+            await raw(concert).delete(key)
+            inbox = concert._ref.session.inbox
+            assert isinstance(inbox, ShardedInbox)
+            inbox.recheck(lambda _slot: True)  # as after its subscription was made again
 
 
 async def test_place_that_is_lost_on_the_server_is_taken_again(

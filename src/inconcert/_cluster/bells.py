@@ -106,7 +106,7 @@ class _Bell(InboxReceiver):
         self._address = address
         self._place = f"{inbox.channel_of(key)} {address}"
         self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
-        self._is_in_line = False
+        self._joined_after: int | None = None  # so many losses; after the next one the place may be gone
         self._again_at = 0.0  # by the loop's clock
 
     def add(self, sleeper: Sleeper) -> None:
@@ -136,7 +136,7 @@ class _Bell(InboxReceiver):
     def leave(self) -> None:
         """Give the place up."""
         if self._is_in_line:
-            self._is_in_line = False
+            self._joined_after = None
             self._bells.send(_LEAVE(bell=self._key, sleeper=self._place))
 
     # Called by the inbox.
@@ -144,21 +144,24 @@ class _Bell(InboxReceiver):
     def on_message(self, rest: str) -> None:
         """It rang for us, which took the place."""
         del rest  # the key
-        self._is_in_line = False
+        self._joined_after = None
         self.pass_on()
 
     def recheck(self) -> None:
         """The process can be told from now on, or may have missed it."""
-        self._is_in_line = False
         for sleeper in list(self._sleepers):
             sleeper.interrupt()
 
     # Private.
 
+    @property
+    def _is_in_line(self) -> bool:
+        return self._joined_after == self._inbox.losses(self._key)
+
     def _join(self) -> None:
         """Get in line; not before this process listens, since `recheck` comes then."""
         now = asyncio.get_running_loop().time()
         if self._inbox.listens(self._key) and (not self._is_in_line or now >= self._again_at):
-            self._is_in_line = True
+            self._joined_after = self._inbox.losses(self._key)
             self._again_at = now + _AGAIN
             self._bells.send(_SLEEP(bell=self._key, sleeper=self._place))

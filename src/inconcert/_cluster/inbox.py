@@ -53,6 +53,11 @@ class ShardedInbox(Inbox):
         slot = self._slots.get(slot_of(key))
         return slot is not None and slot.confirmed.is_set()
 
+    def losses(self, key: str) -> int:
+        """How often this process may have missed what scripts on this key said, or has lost its places in line."""
+        slot = self._slots.get(slot_of(key))
+        return 0 if slot is None else slot.losses
+
     async def listen(self, key: str) -> None:
         """Subscribe in the slot of this key, and return when that is confirmed, or takes too long."""
         with anyio.move_on_after(self._timeout):
@@ -99,11 +104,13 @@ class _Slot:
 
     Attributes:
         confirmed: Set once this process has subscribed.
+        losses: How often it was rechecked.
         waiting: By address.
     """
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
+        self.losses = 0
         self.confirmed = asyncio.Event()
         self.waiting: dict[str, InboxReceiver] = {}
 
@@ -115,6 +122,7 @@ class _Slot:
         self.recheck()
 
     def recheck(self) -> None:
+        self.losses += 1
         self._inbox.recheck_these(self.waiting)
 
     def closed(self, error: InconcertError) -> None:
