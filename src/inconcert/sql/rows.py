@@ -54,7 +54,7 @@ IS_THERE = text("SELECT 1 FROM inconcert_outbox WHERE id = :id AND dead_life IS 
 _AT_ONCE = 5_000  # rows that one statement makes due
 
 _NOW = {
-    "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)",
+    "postgresql": "CAST(extract(epoch FROM statement_timestamp()) * 1000 AS bigint)",
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS integer)",
 }
 _LOCK = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}  # SQLite has one writer at a time
@@ -76,13 +76,15 @@ WHERE seq IN (SELECT seq FROM due)
 RETURNING seq, id, kind, place, terms, body, due_ms - {now}, looks, dead_life
 """
 _LOOK_AT_ALL = """
-WITH handed_over AS MATERIALIZED (
-    SELECT seq FROM inconcert_outbox
-    WHERE namespace = :namespace AND look_at_ms > {now} + 1000 AND dead_life IS NULL
-    ORDER BY seq LIMIT :most {lock}
+UPDATE inconcert_outbox SET look_at_ms = 1 WHERE seq IN (
+    WITH handed_over AS MATERIALIZED (
+        SELECT seq FROM inconcert_outbox
+        WHERE namespace = :namespace AND look_at_ms > {now} + 1000 AND dead_life IS NULL
+        LIMIT :most {lock}
+    )
+    SELECT seq FROM handed_over
 )
-UPDATE inconcert_outbox SET look_at_ms = 1 WHERE seq IN (SELECT seq FROM handed_over)
-"""
+"""  # begins with UPDATE: of any other statement, SQLite's driver does not count the rows
 _IDS = bindparam("ids", expanding=True, type_=Text)
 _DELETE = text("DELETE FROM inconcert_outbox WHERE id IN :ids").bindparams(_IDS)
 _RETURN = text("UPDATE inconcert_outbox SET look_at_ms = 1 WHERE id IN :ids").bindparams(_IDS)
