@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from inconcert import Coordinator
 from inconcert.sql import Outbox
 from inconcert.sql import relay as relay_module
-from inconcert.sql.outbox import Keep
 from inconcert.sql.relay import Relay
+from inconcert.sql.rows import Keep
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import client_of
