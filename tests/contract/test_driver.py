@@ -1,8 +1,10 @@
 """What is needed of redis-py beyond its documentation: an upgrade that takes it away fails here."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import redis.utils
 
 from inconcert import Coordinator
 from inconcert._redis.driver.driver import get_connection, has_input
@@ -62,3 +64,17 @@ async def test_no_reply_is_left_for_the_next_user_of_a_connection(url: str, name
         await eventually(lambda: has_input(connection))
         await pool.release(connection)
         assert await client.ping()  # the answer is PONG
+
+
+async def test_no_connection_reads_the_metadata_of_the_driver(
+    url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default redis-py parses them for each, to name its version, which takes a millisecond of the event loop."""
+    ask = Mock(return_value="unknown")
+    monkeypatch.setattr(redis.utils, "get_lib_version", ask)
+    async with Coordinator(url, namespace=namespace) as concert:
+        client: Any = concert.redis
+        said = await client.client_list()
+
+    ask.assert_not_called()
+    assert redis.__version__ in {each.get("lib-ver", redis.__version__) for each in said if each["name"] == "inconcert"}

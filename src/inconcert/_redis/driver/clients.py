@@ -7,7 +7,7 @@ import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from inconcert._redis.driver.driver import without_maintenance
+from inconcert._redis.driver.driver import said_to_the_server, without_maintenance
 from inconcert._redis.driver.password_file import PasswordFile
 from inconcert._rules.urls import ServerUrl
 
@@ -46,6 +46,7 @@ def client_options(*, timeout: float | None) -> dict[str, Any]:
         "socket_connect_timeout": timeout,
         # By default the driver resends a command up to 10 times if its connection breaks, whatever it does.
         "retry": Retry(NoBackoff(), 0),
+        **said_to_the_server(),
         **without_maintenance(),
     }
 

@@ -15,6 +15,7 @@ __all__ = [
     "has_input",
     "log_in_again",
     "on_new_credentials",
+    "said_to_the_server",
     "without_maintenance",
 ]
 
@@ -67,6 +68,15 @@ def log_in_again(pool: redis.asyncio.ConnectionPool, token: Any) -> None:  # noq
 def forget_credentials(connection: Connection) -> None:
     """End `on_new_credentials`."""
     vars(connection).pop("set_re_auth_token", None)
+
+
+def said_to_the_server() -> dict[str, Any]:
+    """Options of a client whose connections name the driver's version without reading its package each time."""
+    if _VERSION < (8, 0):  # a cluster's client does not take it
+        return {}
+    from redis.driver_info import DriverInfo  # noqa: PLC0415 - new in 7.2
+
+    return {"driver_info": DriverInfo(lib_version=redis.__version__)}
 
 
 def without_maintenance() -> dict[str, Any]:
