@@ -1,14 +1,17 @@
 """The tutorials, followed step by step: the programs print what the pages show, but for ids, instants and numbers."""
 
+import argparse
 import asyncio
 import itertools
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -23,6 +26,7 @@ from tests.support.servers import RealServer
 FIRST_LOCK = (DOCS / "tutorial" / "first-lock.md").read_text("utf-8")
 TASKS = (DOCS / "tutorial" / "tasks.md").read_text("utf-8")
 ORDER = (DOCS / "tutorial" / "order.md").read_text("utf-8")
+DAILY = (DOCS / "tutorial" / "daily.md").read_text("utf-8")
 # Instead of a second for each month: half of a report at once, and the rest when the test has seen enough.
 PACE = """if month == 6:
             while not __import__("os").path.exists("go"):
@@ -35,6 +39,10 @@ ANSWER = """while (held := Path("held").read_text()) and held in key:
 HELD = ["strings", "", "", "refund", ""]  # at the beginning, and after each kill
 PROGRAMS = {"python": sys.executable, "inconcert": f"{sys.executable} -m inconcert"}
 AGAIN = ("cat ", "inconcert show ", "inconcert explain ")  # what the reader looks at until it is so
+CURL = argparse.ArgumentParser()
+CURL.add_argument("-X", dest="method", default="GET")
+CURL.add_argument("-H", dest="headers", action="append", default=[])
+CURL.add_argument("url")
 _JOB = re.compile(r"[0-9a-f]{16}\.\d+(?:\.\d+)?")  # and a worker, which is in no partition
 
 
@@ -133,8 +141,7 @@ class Terminal:
         """Wait for so many more lines, and compare them."""
 
         def new() -> list[str]:
-            text = os.pread(self._output.fileno(), 1_000_000, 0).decode()
-            return alike(text).splitlines()[self._read :]
+            return self.lines()[self._read :]
 
         await eventually(lambda: len(new()) >= len(lines), timeout=20.0)
         assert new()[: len(lines)] == lines
@@ -150,6 +157,10 @@ class Terminal:
         if not self._interrupted:
             self.interrupt()
         assert self.leashed.process.wait(20) == 0
+
+    def lines(self) -> list[str]:
+        """All that it has shown."""
+        return alike(os.pread(self._output.fileno(), 1_000_000, 0).decode()).splitlines()
 
     def close(self) -> None:
         self.leashed.kill()
@@ -169,6 +180,7 @@ class Tutorial:
         self._jobs: dict[str, str] = {}  # ids on the page -> ids here
         self._http: httpx.AsyncClient | None = None
         self._numbers = itertools.count(1)
+        self._background: list[Terminal] = []  # `%1` is the first of them
 
     def save(self, name: str, text: str) -> None:
         """Write a file of the page, for the server and at the pace of the test."""
@@ -177,6 +189,7 @@ class Tutorial:
             '"reports"': repr(self.namespace),
             "await asyncio.sleep(1)  # reads the orders of a month": PACE,
             "every=20": "every=1",
+            "every=60": "every=1",
             "await asyncio.sleep(2)  # it answers late": ANSWER,
             '"cool down", 20': '"cool down", 2',
         }.items():
@@ -234,13 +247,29 @@ class Tutorial:
         assert alike(answer) == alike(expected)
         self._jobs |= dict(zip(_JOB.findall(expected), _JOB.findall(answer), strict=True))
 
-    async def service(self) -> None:
+    async def service(self) -> Terminal:
         """Start the service."""
         socket = self.folder / "socket"
-        self._start("service", "-m", "uvicorn", "web:app", "--uds", str(socket))
+        terminal = self._start("service", "-m", "uvicorn", "web:app", "--uds", str(socket))
         transport = httpx.AsyncHTTPTransport(uds=str(socket), retries=5)
         self._http = await self._stack.enter_async_context(httpx.AsyncClient(transport=transport, timeout=20.0))
-        await eventually(socket.exists)
+        await eventually(socket.exists, timeout=20.0)
+        return terminal
+
+    def tests(self) -> str:
+        """Run the tests of the page, as pytest is set by default, and return what it prints."""
+        plain = ("-p", "pytest_inconcert", "-p", "no:cacheprovider", "-p", "no:xdist")
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *plain],
+            cwd=self.folder,
+            env=variables | {"PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return ended.stdout + ended.stderr
 
     def program(self, name: str) -> str:
         """Run a program of the page to its end."""
@@ -269,21 +298,41 @@ class Tutorial:
             assert self.program(command.split()[1]) == alike(expected)
 
     async def _curl(self, command: str, expected: str) -> None:
-        found = re.fullmatch(r"curl (?:-X (?P<method>\w+) )?'?localhost:8000(?P<path>[^']*)'?", command)
-        assert found
+        asked = CURL.parse_args(shlex.split(command)[1:])
         assert self._http
-        http, path = self._http, _JOB.sub(lambda job: self._jobs[job[0]], found["path"])
+        http, path = self._http, _JOB.sub(lambda job: self._jobs[job[0]], asked.url.removeprefix("localhost:8000"))
         path = path.replace("delay=10", "delay=1000")  # it does not come between
-        if found["method"]:
-            answer = (await http.request(found["method"], f"http://reports{path}")).text
+        headers = dict(header.split(": ") for header in asked.headers)
+        if asked.method != "GET":
+            answer = (await http.request(asked.method, f"http://reports{path}", headers=headers)).text
             assert alike(answer) == alike(expected)
             self._jobs |= dict(zip(_JOB.findall(expected), _JOB.findall(answer), strict=True))
         else:
 
             async def is_so() -> bool:
-                return alike((await http.get(f"http://reports{path}")).text) == alike(expected)
+                return alike((await http.get(f"http://reports{path}", headers=headers)).text) == alike(expected)
 
             await eventually(is_so)
+
+    async def type(self, command: str, expected: str) -> None:
+        """Run a command of a page on which all goes on in one terminal."""
+        if command.startswith("uvicorn "):
+            self._background.append(await self.service())
+        elif command.endswith(" &"):
+            self._background.append(self.background(command))
+        elif command == "kill %1":
+            self._background[0].interrupt(signal.SIGTERM)
+            self._background[0].end()
+        elif command == "pytest -q":
+            assert f"{expected} in" in self.tests()
+        elif command.startswith("curl "):
+            await self.do(command, expected)
+        else:
+            await self.shell(command, expected)
+
+    def has_shown(self, lines: list[str]) -> bool:
+        """Whether these lines are on that terminal."""
+        return set(lines) <= {line for job in self._background for line in job.lines()}
 
     def _start(self, name: str, *arguments: str) -> Terminal:
         terminal = Terminal(self.folder, name, *arguments)
@@ -395,3 +444,20 @@ async def test_order(tutorial: Tutorial, server: RealServer, namespace: str, mon
             else:
                 await tutorial.shell(command, expected)
     assert not list(held)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_daily(tutorial: Tutorial, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/tutorial/daily.md, from top to end: a service, a worker, tests, and a second release beside the first."""
+    monkeypatch.setenv("INCONCERT_URL", server.url)
+    monkeypatch.setenv("INCONCERT_NAMESPACE", namespace)
+    texts: dict[str, str] = {}
+    for block in blocks(DAILY[DAILY.index("## A mail in the background") :]):
+        if block.file:
+            texts[block.file] = f"{texts.get(block.file, '')}\n\n{block.text}"
+            tutorial.save(block.file, texts[block.file])
+        elif block.language == "text":
+            await eventually(partial(tutorial.has_shown, shown(block)), timeout=30.0)
+        for command, expected in commands(block) if block.language == "console" else ():
+            await tutorial.type(command, expected)
