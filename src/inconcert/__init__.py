@@ -71,6 +71,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.queues.worker_lease import QueueOrder
     from inconcert.quorum.lock import QuorumLease, QuorumLock
     from inconcert.rate_limiter import RateDecision, RateLimiter, RateStatus
+    from inconcert.rate_limiters import RateLimiters
     from inconcert.reports.explanation import Explanation, Reason
     from inconcert.reports.report import (
         Blocked,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
         WaitEntry,
         Waiter,
     )
+    from inconcert.reservation import Reservation
     from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
     from inconcert.semaphore import Semaphore
     from inconcert.signals.patterns import Signalled, Signals
@@ -212,9 +214,11 @@ __all__ = [
     "Rate",
     "RateDecision",
     "RateLimiter",
+    "RateLimiters",
     "RateStatus",
     "ReadLock",
     "Reason",
+    "Reservation",
     "Restarted",
     "Retry",
     "RunningJob",
@@ -356,9 +360,11 @@ _HOMES = {
     "Rate": "tasks.records.limits",
     "RateDecision": "rate_limiter",
     "RateLimiter": "rate_limiter",
+    "RateLimiters": "rate_limiters",
     "RateStatus": "rate_limiter",
     "ReadLock": "rwlock",
     "Reason": "reports.explanation",
+    "Reservation": "reservation",
     "Restarted": "tasks.following.stream",
     "Retry": "tasks.records.retry",
     "RunningJob": "tasks.running.workers",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # a primitive is imported by its factory when it is called fi
     from inconcert.queues.queue import Queue
     from inconcert.queues.worker_lease import QueueOrder
     from inconcert.rate_limiter import RateLimiter
+    from inconcert.rate_limiters import RateLimiters
     from inconcert.reports.explanation import Explanation
     from inconcert.reports.force import Forcible
     from inconcert.reports.report import HeldLock, Inspection
@@ -566,6 +567,23 @@ class Coordinator(TaskCoordinator):
     latch = Makes("inconcert.latch:Latch", lambda: Latch)
     barrier = Makes("inconcert.barrier:Barrier", lambda: Barrier)
     index = Makes("inconcert.index.index:Index", lambda: Index)
+
+    def rate_limiters(self, *limiters: "RateLimiter") -> "RateLimiters":
+        """Several rate limiters, of which permits are taken all or none. See `RateLimiters`.
+
+        `async with concert.rate_limiters(tokens, requests).reserve(cost=(900, 1)) as (used, _):` takes an estimate, and
+        `used.settle(actual)` in its body says how many tokens were used.
+
+        Args:
+            limiters: One or more; they may be in different slots of a cluster. They are taken in this order.
+
+        Raises:
+            TypeError: One of them is not a rate limiter.
+            ValueError: None is given.
+        """
+        from inconcert.rate_limiters import RateLimiters
+
+        return RateLimiters(*limiters)
 
     def members(self, name: str, *, value: JSON = None, ttl: Seconds = MEMBER_TTL) -> "Members":
         """A group: who takes part, with what, and which keys are whose, among all processes. See `Members`.

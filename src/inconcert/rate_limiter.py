@@ -10,7 +10,10 @@ Source: docs/explanation/rate-limits.md
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from inconcert._core.place import JOIN, Place
@@ -24,11 +27,11 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert.errors import AcquireTimeout, InconcertError
+from inconcert.reservation import Reservation
 
-__all__ = ["RateDecision", "RateLimiter", "RateStatus"]
+__all__ = ["RateDecision", "RateLimiter", "RateStatus", "RateTerms", "reservation_of", "terms_of"]
 
-_GRANTED, _IN_LINE = 1, 2  # what the script answers that takes
-
+_REFUSED, _GRANTED, _IN_LINE = 0, 1, 2  # what the script answers that takes
 
 _SECOND = 1_000_000  # microseconds, in which all is counted: a server's clock has no finer ones
 _LONGEST = 10 * 365 * 24 * 3600 * _SECOND  # of any wait; an instant that far away is still a whole number in Lua
@@ -56,6 +59,7 @@ class _Answer(NamedTuple):
 _TAKE = load("rate_limits/take").bind(_Keys)
 _REFUND = load("rate_limits/refund").bind(_Keys)
 _RESET = load("rate_limits/reset").bind(_Keys)
+_SETTLE = load("rate_limits/settle").bind(_Keys)
 _INSPECT = load("rate_limits/inspect").bind(_Keys)
 
 
@@ -90,6 +94,15 @@ class RateStatus:
     remaining: int
     full_in: float
     waiting: int
+
+
+class RateTerms(NamedTuple):
+    """What a limiter allows, for those who tell clients."""
+
+    limit: int
+    period: float  # seconds
+    burst: int
+    interval: float  # seconds in which one permit comes back
 
 
 class RateLimiter:
@@ -128,8 +141,9 @@ class RateLimiter:
         period_us = round(durations.period(period) * _SECOND)
         whole(f"limit of rate limiter {name!r}", limit, most=period_us * _FASTEST // _SECOND)
         self._interval_us = -(-period_us // limit)  # rounded up: never more than asked for
-        most = _LONGEST // self._interval_us
+        self._most = most = _LONGEST // self._interval_us
         self._burst = whole(f"burst of rate limiter {name!r}", limit if burst is None else burst, most=most)
+        self._allows = RateTerms(limit, period_us / _SECOND, self._burst, self._interval_us / _SECOND)
 
     def __repr__(self) -> str:
         return f"<RateLimiter {self._name!r}>"
@@ -161,7 +175,8 @@ class RateLimiter:
             cost: How many, 1 to `burst`.
 
         Raises:
-            AcquireTimeout: The wait would be longer, which is known at once; nothing was taken.
+            AcquireTimeout: The wait would be longer, which is known at once, or became so because others used more than
+                they had reserved; nothing was taken.
             ValueError: `cost` or `timeout` is out of range.
             Unavailable: The server could not be asked, now or when the turn came; nothing was taken.
             OutcomeUnknown: The server did not answer; what it may have taken comes back with time.
@@ -172,6 +187,51 @@ class RateLimiter:
         answer = await self._take(cost, _LONGEST if seconds is None else int(seconds * _SECOND))
         if answer.outcome != _GRANTED:
             raise AcquireTimeout("rate limiter", self._name, seconds or 0.0, retry_after=answer.wait_us / _SECOND)
+
+    @asynccontextmanager
+    async def reserve(self, *, cost: int, timeout: Seconds | None = None) -> AsyncGenerator[Reservation]:
+        """Take permits by an estimate, as `acquire` does, and say in the body how many were used.
+
+        ```python
+        async with tokens.reserve(cost=900) as reservation:
+            answer = await model.complete(prompt)
+            reservation.settle(answer.usage.total_tokens)
+        ```
+
+        Only `settle` changes what counts.  A body that leaves without it, by an exception, a cancellation or the death
+        of the process, has used its estimate: the other side may have done the work.  Where it surely has not, call
+        `settle(0)`.
+
+        Args:
+            cost: The estimate, 1 to `burst`.
+            timeout: Longest wait for it in seconds; None waits forever, 0 does not wait.
+
+        Raises:
+            AcquireTimeout: As for `acquire`.
+            ValueError: `cost` or `timeout` is out of range.
+            Unavailable: As for `acquire`.
+            OutcomeUnknown: As for `acquire`.
+
+        Cost: That of `acquire`, and 1 round trip to settle, which nobody waits for.
+        """
+        await self.acquire(timeout=timeout, cost=cost)
+        yield reservation_of(self, cost)
+
+    async def refund(self, cost: int = 1) -> None:
+        """Give back permits that were taken and not used; who waits is served.
+
+        Of more than are out, only those count: a limiter never has more than `burst`.
+
+        Args:
+            cost: How many, 1 or more.
+
+        Raises:
+            ValueError: `cost` is out of range.
+            OutcomeUnknown: The server did not answer; they may be back or not.
+        """
+        whole("cost", cost, most=self._most)
+        session = self._ref.session
+        await session.run(self._settlement(session, session.new_address(), -cost))
 
     async def inspect(self) -> RateStatus:
         """How far it is used up; takes nothing.
@@ -201,12 +261,32 @@ class RateLimiter:
         try:
             turn.ask()
             answer: _Answer = await turn
+            if answer.outcome == _REFUSED and turn.ticket > 0:
+                turn.withdraw()
             return answer
         except BaseException:
             turn.withdraw()
             raise
         finally:
             turn.leave()
+
+    def _settle(self, counted: int, cost: int) -> None:
+        """Let `cost` permits count where `counted` did: begun, not waited for, and repeated while it is refused."""
+        whole("cost", cost, least=0, most=self._most)
+        session = self._ref.session
+        if cost != counted:
+            request = session.new_address()
+            command = self._settlement(session, request, cost - counted)
+            Withdrawal(session, self._keys.line, request, lambda: Call(command, must_run=True), life=REMEMBERED)
+
+    def _settlement(self, session: Session, request: str, by: int) -> Command:
+        return _SETTLE(
+            self._keys,
+            request=request,
+            by_us=by * self._interval_us,
+            interval_us=self._interval_us,
+            inboxes=session.inboxes(self._keys.line),
+        )
 
 
 class _Terms(NamedTuple):
@@ -221,7 +301,7 @@ class _Terms(NamedTuple):
 class _Turn(Place):
     """A call for permits; its result is there when they may be used, or were refused."""
 
-    __slots__ = ("_is_granted", "_keys", "_terms", "_timer")
+    __slots__ = ("_is_granted", "_keys", "_terms", "_timer", "_until")
 
     kind = "limiter"
 
@@ -229,6 +309,7 @@ class _Turn(Place):
         self._keys = keys
         self._terms = terms
         self._timer: asyncio.TimerHandle | None = None
+        self._until = inf if terms.longest == _LONGEST else time.monotonic() + terms.longest / _SECOND
         self._is_granted = False
         super().__init__(session, session.new_address(), JOIN)
 
@@ -294,8 +375,13 @@ class _Turn(Place):
         _refund(self._session, self._keys, self.address, self._terms, life=life)
 
     def _wait(self, wait_us: int) -> None:
-        """Ask again after this time, so that the answer is there when it is over."""
-        self._set_timer(self._session.loop.call_later(max(0.0, wait_us / _SECOND - _ASK_BEFORE), self.recheck))
+        """Ask again after this time, so that the answer is there when it is over; or at the end of the longest wait."""
+        left = self._until - time.monotonic()
+        if left <= 0:  # an overdraft has made the wait longer than it was when it began
+            self.set_result(_Answer(_REFUSED, wait_us, 0))
+        else:
+            wait = max(0.0, wait_us / _SECOND - _ASK_BEFORE)
+            self._set_timer(self._session.loop.call_later(min(wait, left), self.recheck))
 
     def _use(self, grant: _Answer) -> None:
         """The permits may be used after a time, counted from here, which is after the server has counted it."""
@@ -324,3 +410,13 @@ def _refund(session: Session, keys: _Keys, request: str, terms: _Terms, *, life:
         return Call(command, must_run=True)
 
     Withdrawal(session, keys.line, request, refund, life=life)
+
+
+def terms_of(limiter: RateLimiter) -> RateTerms:
+    """What a limiter allows."""
+    return limiter._allows  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def reservation_of(limiter: RateLimiter, cost: int) -> Reservation:
+    """What settles so many permits of a limiter that were just taken."""
+    return Reservation(limiter._name, cost, limiter._settle)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

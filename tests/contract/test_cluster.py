@@ -190,6 +190,31 @@ async def test_rate_limiter_is_shared(pair: tuple[Coordinator, Coordinator]) -> 
         await asyncio.gather(*(one.rate_limiter("r", 2, 0.4).acquire() for one in pair))
 
 
+async def test_rate_limiters_in_several_slots_are_taken_all_or_none(pair: tuple[Coordinator, Coordinator]) -> None:
+    """What is taken of some is given back when another refuses, and each is settled where it lies."""
+    here, there = pair
+    limiters = [here.rate_limiter(name, 10, 10_000.0) for name in NAMES]
+    await there.rate_limiter(NAMES[-1], 10, 10_000.0).acquire(cost=8)
+    together = here.rate_limiters(*limiters)
+    assert not await together.try_acquire(cost=3)
+
+    async def left() -> list[int]:
+        return [(await there.rate_limiter(name, 10, 10_000.0).inspect()).remaining for name in NAMES]
+
+    async def is_given_back() -> bool:
+        return await left() == [10] * 8 + [2]
+
+    await eventually(is_given_back)
+    async with together.reserve(cost=2) as reservations:
+        for each in reservations:
+            each.settle(1)
+
+        async def is_settled() -> bool:
+            return await left() == [9] * 8 + [1]
+
+        await eventually(is_settled)
+
+
 async def test_queue_and_mailbox_wake_who_waits(pair: tuple[Coordinator, Coordinator]) -> None:
     """Items and messages go to the other process, on each master."""
     here, there = pair

@@ -60,6 +60,19 @@ class Reply:
     headers: Mapping[str, str] = {}
 
 
+class Usage:
+    total_tokens = 800
+
+
+class Completion:
+    usage = Usage()
+
+
+class LanguageModel:
+    async def complete(self, prompt: str) -> Completion:
+        return Completion()
+
+
 class Database:
     async def execute(self, query: str, values: Mapping[str, object]) -> int:
         return 1
@@ -86,11 +99,12 @@ coins = 17
 database = Database()
 day = "2026-11-21"
 duration = Timer()
+model = LanguageModel()
 giver, taker = 1, 2
 item = uuid4()
 item_id = "sword"
 job_id = "b6ffae6126fe.11"
-letter = order = text = upload = "..."
+letter = order = prompt = text = upload = "..."
 provider = Provider()
 running: dict[str, str] = {}
 shop_id = 7

@@ -1051,6 +1051,20 @@ async def _permits_taken_after_a_reset_stay_taken(scene: Scene) -> AsyncGenerato
     assert not await limiter.try_acquire()
 
 
+@late("rate_limits/settle")
+async def _what_was_used_is_settled_once(scene: Scene) -> AsyncGenerator[None, None]:
+    limiter = scene.concert.rate_limiter("l", 1, 60.0, burst=3)
+    async with limiter.reserve(cost=3) as reservation, scene.sent("rate_limits/settle"):
+        reservation.settle(1)
+
+        async def is_settled() -> bool:
+            return (await limiter.inspect()).remaining == 2
+
+        await eventually(is_settled)
+    yield
+    assert (await limiter.inspect()).remaining == 2
+
+
 @late("tasks/store_anew")
 async def _job_by_name_that_has_run_does_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
     @scene.concert.task(name="run", limit=Limit(1), result_ttl=0)

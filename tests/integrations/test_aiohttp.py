@@ -245,6 +245,39 @@ async def test_limit_is_answered_with_429(shop: Shop, concert: Coordinator, tmp_
         assert [(await ask(http, "/?a=1"))[0], (await ask(http, "/", headers={"X-User": "ann"}))[0]] == [422, 422]
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_answers_that_pass_say_how_much_of_a_limit_is_left(
+    server: RealServer, namespace: str, tmp_path: Path, is_told: bool
+) -> None:
+    """Also those that are refused for another reason, and streams; none that has not asked, or is refused."""
+    concert = Coordinator(server.url, namespace=namespace)
+    app = web.Application()
+    install(app, concert, rate_limit_headers=is_told)
+    limit = limited(concert.rate_limiter, "api:{header.x-user}", limit=4, period=60.0)
+
+    async def index(request: web.Request) -> web.StreamResponse:
+        await limit(request)
+        if request.match_info["name"] == "none":
+            raise web.HTTPNotFound
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write_eof(b"made")
+        return answer
+
+    app.router.add_get("/{name}", index)
+    async with served(app, tmp_path / "socket") as http:
+        answers: list[tuple[int, str | None, str | None]] = []
+        for path in ("/made", "/none", "/made", "/made", "/made", "/health/live"):
+            async with http.get(path, headers={"X-User": "ann"}) as answer:
+                headers = answer.headers
+                answers.append((answer.status, headers.get("RateLimit-Policy"), headers.get("RateLimit")))
+    assert [status for status, *_ in answers] == [200, 404, 200, 200, 429, 200]
+    policy = '"4-per-60-s";q=4;w=60'
+    left = ['"4-per-60-s";r=3;t=15', '"4-per-60-s";r=2;t=30', '"4-per-60-s";r=1;t=45', '"4-per-60-s";r=0;t=60']
+    told = [(policy, each) for each in left] if is_told else [(None, None)] * 4
+    assert [tuple(rest) for _, *rest in answers] == [*told, (None, None), (None, None)]
+
+
 async def test_service_is_not_ready_while_its_server_does_not_answer(
     own_server: RealServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, Request, Response, WebSocket
+from fastapi import Depends, FastAPI, HTTPException, Request, Response, WebSocket
 from fastapi.responses import FileResponse, StreamingResponse
 from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
@@ -267,6 +267,53 @@ async def test_limit_is_answered_with_429(shop: Shop, concert: Coordinator, tmp_
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert 50 <= int(answers[-1].headers["retry-after"]) <= 60
         assert (await http.get("/?a=1")).status_code == 422
+
+
+async def test_answers_that_pass_say_how_much_of_a_limit_is_left(shop: Shop, tmp_path: Path) -> None:
+    """One policy for each limiter, also if the handler fails or makes its answer itself; no others, and no refusals."""
+    limit = Depends(limited(shop.concert.rate_limiter, "api:{header.x-user}", limit=4, period=60.0))
+    fast = Depends(limited(shop.concert.rate_limiter, "all", limit=10, period=0.5, burst=20))
+
+    shop.app.get("/free")(lambda: "fine")
+
+    @shop.app.get("/{name}", dependencies=[limit, fast])
+    async def index(name: str) -> Response:
+        if name != "made":
+            raise HTTPException(404)
+        return PlainTextResponse("made")
+
+    async with served(shop.app, tmp_path / "socket") as http:
+        answers = [await http.get(path, headers={"X-User": "ann"}) for path in ("/made", "/none", "/free")]
+        answers += [await http.get("/made", headers={"X-User": "ann"}) for _ in range(3)]
+    told = [answer.headers.get_list("ratelimit") for answer in answers]
+    assert [answer.status_code for answer in answers] == [200, 404, 200, 200, 200, 429]
+    assert told[0] == ['"4-per-60-s";r=3;t=15', '"10-per-0.5-s";r=19;t=1']
+    assert told[1][0] == '"4-per-60-s";r=2;t=30'
+    assert told[4][0] == '"4-per-60-s";r=0;t=60'
+    assert told[2] == told[5] == []
+    policies = answers[0].headers.get_list("ratelimit-policy")
+    assert policies == ['"4-per-60-s";q=4;w=60', '"10-per-0.5-s";q=10']
+
+
+async def test_answer_that_is_repeated_says_nothing_of_a_limit(shop: Shop, tmp_path: Path) -> None:
+    """Because what was left then is not what is left now."""
+    limit = Depends(limited(shop.concert.rate_limiter, "api", limit=4, period=60.0))
+    shop.app.add_middleware(Idempotency, concert=shop.concert, user=lambda _: "ann")
+    shop.app.post("/", dependencies=[limit])(lambda: "fine")
+    async with served(shop.app, tmp_path / "socket") as http:
+        answers = [await http.post("/", headers={"Idempotency-Key": "1"}) for _ in range(2)]
+    assert ["ratelimit" in answer.headers for answer in answers] == [True, False]
+    assert answers[1].headers["idempotency-replayed"] == "true"
+
+
+async def test_clients_may_be_told_nothing_of_a_limit(concert: Coordinator, tmp_path: Path) -> None:
+    """By an application that does not want it."""
+    closed = Coordinator(concert.url or "", namespace="quiet")
+    app = FastAPI(lifespan=lifespan(closed))
+    install(app, closed, rate_limit_headers=False)
+    app.get("/", dependencies=[Depends(limited(closed.rate_limiter, "api", limit=4, period=60.0))])(lambda: "fine")
+    async with served(app, tmp_path / "socket") as http:
+        assert not {"ratelimit", "ratelimit-policy"} & {*(await http.get("/")).headers}
 
 
 async def test_web_socket_is_held_and_limited(shop: Shop, concert: Coordinator) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 from litestar import Litestar, Request, Response, WebSocket, get, post, websocket
 from litestar.di import NamedDependency, Provide
+from litestar.exceptions import NotFoundException
 from litestar.middleware import DefineMiddleware
 from litestar.params import FromPath, JSONBody
 
@@ -126,6 +127,24 @@ async def test_client_that_hangs_up_leaves_the_line(
         assert await line.holders() == await concert.lock("cart:5:2").holders() == []
     assert shop.log == ["opened", "order:5", "closing"]
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_answers_that_pass_say_how_much_of_a_limit_is_left(shop: Shop, tmp_path: Path) -> None:
+    """Also those that are refused for another reason; none that has not asked, or is refused."""
+    limit = Provide(limited(shop.concert.rate_limiter, "api:{header.x-user}", limit=2, period=60.0))
+
+    @get("/{name:str}", dependencies={"limit": limit})
+    async def index(name: FromPath[str], limit: NamedDependency[RateDecision]) -> int:
+        if name == "none":
+            raise NotFoundException
+        return limit.remaining
+
+    async with served(shop.app(index), tmp_path / "socket") as http:
+        answers = [await http.get(path, headers={"X-User": "ann"}) for path in ("/a", "/none", "/a", "/health/live")]
+    assert [answer.status_code for answer in answers] == [200, 404, 429, 200]
+    told = [(answer.headers.get("ratelimit-policy"), answer.headers.get("ratelimit")) for answer in answers]
+    policy = '"2-per-60-s";q=2;w=60'
+    assert told == [(policy, '"2-per-60-s";r=1;t=30'), (policy, '"2-per-60-s";r=0;t=60'), (None, None), (None, None)]
 
 
 async def test_handler_is_cancelled_only_where_it_asks_for_it(shop: Shop, concert: Coordinator, tmp_path: Path) -> None:

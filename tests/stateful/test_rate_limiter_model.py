@@ -45,13 +45,20 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Settle:
+    """Somebody has used more than was taken, or less."""
+
+    by: int  # permits
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """Time passes."""
 
     microseconds: int
 
 
-Step = Take | Ask | GiveUp | Pass
+Step = Take | Ask | GiveUp | Settle | Pass
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +83,11 @@ class Model:
     line: list[Caller] = field(default_factory=list[Caller])
     granted: list[Caller] = field(default_factory=list[Caller])
     callers: list[Caller] = field(default_factory=list[Caller])
+    has_settled_less: bool = False
     kept_until: int = BEGAN  # without anybody who asks a line lives for a minute longer than it would need
+
+    def caller(self, which: int) -> Caller | None:
+        return self.callers[which % len(self.callers)] if self.callers else None
 
     def lapse(self) -> None:
         if self.now > self.kept_until:
@@ -150,6 +161,11 @@ class Model:
             self.serve()
         return has_left or back > 0
 
+    def settle(self, by: int) -> None:
+        self.has_settled_less |= by < 0
+        self.end = max(self.end, self.now) + by
+        self.serve()
+
     def check(self) -> None:
         """In no time span are more permits used than may be; and those who wait are served in their order."""
         used = [each for each in self.granted if not each.has_given_up]
@@ -158,6 +174,8 @@ class Model:
         assert all(each.ticket >= max(waited, default=0) for each in self.line)
         times = [(each.at or 0, each.cost) for each in used]
         assert times == sorted(times, key=lambda time_and_cost: time_and_cost[0])
+        if self.has_settled_less:  # what comes back was taken in another time span, in which it was not used
+            return
         for first, (began, _) in enumerate(times):
             cost = 0
             for at, each in times[first:]:
@@ -170,6 +188,7 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
         st.builds(Take, st.integers(1, 4), st.sampled_from([0, 0, 15_000, LONGEST, LONGEST])),
         st.builds(Ask, st.integers(0, 30), st.booleans()),
         st.builds(GiveUp, st.integers(0, 30)),
+        st.builds(Settle, st.sampled_from([-3, -1, 1, 2, 20])),
         st.builds(Pass, st.sampled_from([1, 4999, 5001, 9_999, 10_000, 25_000, 100_000, 90_000_000])),
     ),
     max_size=30,
@@ -220,9 +239,6 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
                 command_of("rate_limits/refund", keys, request=one.request, **terms, inboxes=session.inboxes(""))
             )
 
-        def caller(which: int) -> Caller | None:
-            return model.callers[which % len(model.callers)] if model.callers else None
-
         for number, step in enumerate(steps):
             model.lapse()
             before = model.state
@@ -231,14 +247,25 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
                     request = f"caller.{1000 + number}"
                     reply = await take(request, cost * INTERVAL, longest, 0)
                     assert reply == model.take(request, cost * INTERVAL, longest)
-                case Ask(which, has_ticket) if one := caller(which):
+                case Ask(which, has_ticket) if one := model.caller(which):
                     if one in model.line or model.now < (one.at or 0) + 50_000_000:  # while the server remembers
                         model.serve()
                         reply = await take(one.request, one.cost, 0, one.ticket if has_ticket else 0)
                         assert reply == model.answer(one)
-                case GiveUp(which) if one := caller(which):
+                case GiveUp(which) if one := model.caller(which):
                     reply = await give_back(one)
                     assert reply == model.give_up(one)
+                case Settle(by):
+                    settle = command_of(
+                        "rate_limits/settle",
+                        keys,
+                        request=f"caller.{1000 + number}",
+                        by_us=by * INTERVAL,
+                        interval_us=INTERVAL,
+                        inboxes=session.inboxes(""),
+                    )
+                    assert [await session.run(settle), await session.run(settle)] == [1, 0]
+                    model.settle(by * INTERVAL)
                 case Pass(microseconds):
                     model.now += microseconds
                     clock[0] = model.now

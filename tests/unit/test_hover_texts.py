@@ -58,7 +58,8 @@ def class_of(name: str) -> type[object]:
     concert = Coordinator()
     required = {"count": 1, "limit": 1, "parties": 1, "period": 1}
     asked = inspect.signature(getattr(concert, name)).parameters
-    made: object = getattr(concert, name)("name", **{key: value for key, value in required.items() if key in asked})
+    first = concert.rate_limiter("name", 1, 1) if "limiters" in asked else "name"
+    made: object = getattr(concert, name)(first, **{key: value for key, value in required.items() if key in asked})
     return type(made)
 
 

@@ -33,8 +33,8 @@ FACES = {
     "Coordinator": (
         "add_enqueue_middleware add_middleware barrier chat consume cron election embedded enqueue enqueue_many event "
         "every explain from_client from_env group index inspect latch lock locks locks_held mailbox members ping queue "
-        "rate_limiter redis redis_cluster release_by_force run_worker rwlock schedules semaphore signal signals task "
-        "tasks url"
+        "rate_limiter rate_limiters redis redis_cluster release_by_force run_worker rwlock schedules semaphore signal "
+        "signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
     "Deadlock": "id tasks things",
@@ -96,10 +96,12 @@ FACES = {
     "RWLock": "read write",
     "RateDecision": "is_allowed remaining retry_after",
     "Rate": "burst jobs per",
-    "RateLimiter": "acquire inspect reset try_acquire",
+    "RateLimiter": "acquire inspect refund reserve reset try_acquire",
+    "RateLimiters": "acquire reserve try_acquire",
     "RateStatus": "full_in remaining waiting",
     "ReadLock": "acquire holders locked try_acquire waiters",
     "Reason": "code text",
+    "Reservation": "cost settle",
     "Restarted": "attempt",
     "RunningJob": "attempt claimed_at id queue task",
     "ScheduleStatus": "args id is_in_code is_paused kwargs last_at missed next_at problem queue rule task",

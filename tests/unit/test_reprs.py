@@ -113,6 +113,10 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: concert.rate_limiter("r", 1, 0),
         lambda: concert.rate_limiter("r", 1, 1, burst=0),
     ],
+    "RateLimiters": [
+        concert.rate_limiters,
+        lambda: concert.rate_limiters(1),  # type: ignore[arg-type]
+    ],
     "RWLock": [lambda: concert.rwlock(""), lambda: concert.rwlock("r", ttl=0), lambda: concert.rwlock("r", timeout=-1)],
     "Retry": [lambda: Retry(after=-1)],
     "Semaphore": [
@@ -154,6 +158,7 @@ MADE_BY_US = {
     "PreparedJob",
     "QuorumLease",
     "ReadLock",
+    "Reservation",
     "Schedules",
     "Tasks",
     "Term",

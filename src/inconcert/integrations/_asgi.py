@@ -17,6 +17,7 @@ from inconcert._rules.durations import Seconds
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.integrations._answers import Answer, answer_request, problem
+from inconcert.integrations._holding import RATE_FIELDS, Fields
 from inconcert.integrations._idempotency import (
     ANSWER_TTL,
     LARGEST_ANSWER,
@@ -32,9 +33,11 @@ __all__ = [
     "ASGIApp",
     "HungUp",
     "IdempotencyMiddleware",
+    "RateLimitHeaders",
     "Receive",
     "Scope",
     "Send",
+    "add_rate_fields",
     "send_answer",
     "send_events",
     "stopping",
@@ -79,6 +82,34 @@ async def watch(receive: Receive) -> AsyncGenerator[None]:
             waiting.cancel()
     if scope.cancel_called:
         raise HungUp("the client has closed its connection")
+
+
+class RateLimitHeaders:
+    """Adds to each answer what its limiters have said in the scope, whoever makes the answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        fields: Fields = []
+        scope[RATE_FIELDS] = fields  # a list, which copies of the scope share
+
+        async def send_with_fields(message: Message) -> None:
+            add_rate_fields(message, fields)
+            await send(message)
+
+        await self._app(scope, receive, send_with_fields)
+
+
+def add_rate_fields(message: Message, fields: Fields) -> None:
+    """Add these to the beginning of an answer, if that is what the message is."""
+    if fields and message["type"] == "http.response.start":
+        added = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
+        message["headers"] = [*message.get("headers", ()), *added]
 
 
 @contextmanager

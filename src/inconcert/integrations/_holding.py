@@ -1,15 +1,28 @@
-"""What a handler holds or takes for its request."""
+"""What a handler holds or takes for its request.
+
+Source: https://www.ietf.org/archive/id/draft-ietf-httpapi-ratelimit-headers-11.html
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from math import ceil
 from typing import TypeVar
 
 from inconcert.errors import AcquireTimeout
-from inconcert.rate_limiter import RateDecision, RateLimiter
+from inconcert.rate_limiter import RateDecision, RateLimiter, terms_of
 
-__all__ = ["hold", "take"]
+__all__ = ["RATE_FIELDS", "RATE_NAMES", "Fields", "hold", "rate_fields", "take"]
 
 T = TypeVar("T")
+
+Fields = list[tuple[str, str]]
+"""Names and values of header fields."""
+
+RATE_NAMES = ("ratelimit-policy", "ratelimit")
+"""Their names."""
+
+RATE_FIELDS = "inconcert_rate_fields"
+"""Under which a request has the `Fields` of the limiters that have let it pass."""
 
 
 @asynccontextmanager
@@ -38,3 +51,18 @@ async def take(limiter: RateLimiter, name: str) -> RateDecision:
     if not decision:
         raise AcquireTimeout("rate limiter", name, 0.0, retry_after=decision.retry_after)
     return decision
+
+
+def rate_fields(limiter: RateLimiter, decision: RateDecision) -> Fields:
+    """What a client is told of a limiter that has let it pass: its policy, what is left, and when all is back.
+
+    The policy is named by its numbers: names of limiters are not for clients.
+    """
+    limit, period, burst, interval = terms_of(limiter)
+    policy = f'"{limit}-per-{period:g}-s"'
+    window = f";w={period:.0f}" if period.is_integer() else ""  # which is in whole seconds
+    full_in = ceil((burst - decision.remaining) * interval)
+    return [
+        (RATE_NAMES[0], f"{policy};q={limit}{window}"),
+        (RATE_NAMES[1], f"{policy};r={decision.remaining};t={full_in}"),
+    ]

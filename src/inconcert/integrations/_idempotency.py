@@ -28,6 +28,7 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.coordinator import Coordinator, session_ref_of
 from inconcert.errors import AcquireTimeout, InconcertError
 from inconcert.integrations._answers import Answer, problem
+from inconcert.integrations._holding import RATE_NAMES
 
 __all__ = ["ANSWER_TTL", "LARGEST_ANSWER", "LARGEST_BODY", "METHODS", "IdempotentRequest", "StoredAnswers", "Turn"]
 
@@ -162,7 +163,8 @@ class Turn:
             return
         record = _Record(self._digest)
         if is_whole:
-            record = _Record(self._digest, answer.status, answer.headers, answer.body)
+            headers = tuple(field for field in answer.headers if field[0] not in RATE_NAMES)  # true of that moment
+            record = _Record(self._digest, answer.status, headers, answer.body)
         try:
             await run_shielded(self._send(record))
         except InconcertError as error:

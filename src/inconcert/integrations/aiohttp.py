@@ -23,7 +23,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
-from typing import Annotated, Concatenate, ParamSpec, TypeVar, cast
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import anyio
 import msgspec
@@ -42,7 +42,7 @@ from inconcert.errors import ChatNotFound, InconcertError, InvalidName, NotAMemb
 from inconcert.integrations._answers import Answer, answer_request, problem
 from inconcert.integrations._chat import batch_fields, chat_batches
 from inconcert.integrations._health import live, ready
-from inconcert.integrations._holding import hold, take
+from inconcert.integrations._holding import RATE_FIELDS, hold, rate_fields, take
 from inconcert.integrations._idempotency import (
     ANSWER_TTL,
     LARGEST_ANSWER,
@@ -82,23 +82,28 @@ COORDINATOR = web.AppKey("COORDINATOR", Coordinator)
 """Where `install` puts the coordinator: `request.config_dict[COORDINATOR]`."""
 
 _STOPPING = web.AppKey("_STOPPING", asyncio.Event)  # set when the service is told to stop
+_RATE_FIELDS = cast("Any", getattr(web, "RequestKey", web.AppKey))(RATE_FIELDS, list)  # older releases take any key
 
 _BEGUN = Answer(200, (), b"")  # an answer that was begun, of which nothing else is known
 _HEARTBEAT = 20.0  # seconds; a client that does not answer for half of it has gone
 _LARGEST_FRAME = 4096  # bytes of what a client says over a WebSocket
 
 
-def install(app: web.Application, concert: Coordinator, *, health: str = "/health") -> None:
+def install(
+    app: web.Application, concert: Coordinator, *, health: str = "/health", rate_limit_headers: bool = True
+) -> None:
     """Open the coordinator with the application, answer errors with their status, and add two health checks.
 
     The coordinator is open in the `cleanup_ctx` and `on_startup` of the application that are added afterwards.  Each
     error is answered with a problem in JSON, without names and addresses; what is answered with 5xx is logged.  Event
-    streams and WebSockets of chats end when the application is shut down.
+    streams and WebSockets of chats end when the application is shut down.  What `limited` lets pass is answered with
+    the headers `RateLimit-Policy` and `RateLimit`.
 
     Args:
         app: The application, before it is started.
         concert: The coordinator, closed.
         health: Where `live` and `ready` are.
+        rate_limit_headers: Whether clients are told how much of a limit is left.
     """
     stopped = asyncio.Event()
 
@@ -120,6 +125,8 @@ def install(app: web.Application, concert: Coordinator, *, health: str = "/healt
     app.cleanup_ctx.append(opened)
     app.on_shutdown.append(stop)
     app.middlewares.append(_answer_errors)
+    if rate_limit_headers:
+        app.on_response_prepare.append(_add_rate_fields)
     app.router.add_get(f"{health}/live", is_live)
     app.router.add_get(f"{health}/ready", is_ready)
 
@@ -172,7 +179,10 @@ def limited(
 
     async def permit(request: web.Request) -> RateDecision:
         filled = template.fill(_values(request))
-        return await take(make(filled, *args, **kwargs), filled)
+        limiter = make(filled, *args, **kwargs)
+        decision = await take(limiter, filled)
+        request.setdefault(_RATE_FIELDS, []).extend(rate_fields(limiter, decision))
+        return decision
 
     return permit
 
@@ -399,6 +409,11 @@ async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamR
         return await handler(request)
     except InconcertError as error:
         return _response(_answer_to(error, request))
+
+
+async def _add_rate_fields(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in request.get(_RATE_FIELDS, ()):
+        response.headers.add(name, value)
 
 
 def _answer_to(error: InconcertError, request: web.Request) -> Answer:

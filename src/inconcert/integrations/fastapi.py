@@ -37,9 +37,9 @@ from inconcert._rules.durations import Seconds
 from inconcert.coordinator import Coordinator, session_ref_of
 from inconcert.errors import InconcertError
 from inconcert.integrations._answers import ANSWERED, Answer, answer_request, close_code
-from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, send_events, stopping, watch
+from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, RateLimitHeaders, send_events, stopping, watch
 from inconcert.integrations._health import live, ready
-from inconcert.integrations._holding import hold, take
+from inconcert.integrations._holding import RATE_FIELDS, hold, rate_fields, take
 from inconcert.integrations._idempotency import ANSWER_TTL
 from inconcert.integrations._job_events import job_events
 from inconcert.integrations._names import NameTemplate, RequestValues
@@ -91,16 +91,18 @@ def lifespan(
     return run
 
 
-def install(app: Starlette, concert: Coordinator, *, health: str = "/health") -> None:
+def install(app: Starlette, concert: Coordinator, *, health: str = "/health", rate_limit_headers: bool = True) -> None:
     """Answer errors of primitives with their status, and add `/health/live` and `/health/ready`.
 
     Each error is answered with a problem in JSON, without names and addresses; what is answered with 5xx is logged.  A
-    WebSocket that is not accepted yet is refused with the same answer, and otherwise closed.
+    WebSocket that is not accepted yet is refused with the same answer, and otherwise closed.  What `limited` lets pass
+    is answered with the headers `RateLimit-Policy` and `RateLimit`.
 
     Args:
         app: A FastAPI or Starlette application.
         concert: Whose server `ready` asks.
         health: Where the two checks are.
+        rate_limit_headers: Whether clients are told how much of a limit is left.
 
     Raises:
         RuntimeError: When the application starts: its lifespan does not open the coordinator.
@@ -134,6 +136,8 @@ def install(app: Starlette, concert: Coordinator, *, health: str = "/health") ->
         for name, check in [("live", is_live), ("ready", is_ready)]
     ]
     app.router.routes[:0] = checks  # before one that takes any path
+    if rate_limit_headers:
+        app.add_middleware(RateLimitHeaders)
 
 
 def held(
@@ -188,7 +192,11 @@ def limited(
 
     async def dependency(connection: HTTPConnection) -> RateDecision:
         filled = template.fill(_values(connection))
-        return await take(make(filled, *args, **kwargs), filled)
+        limiter = make(filled, *args, **kwargs)
+        decision = await take(limiter, filled)
+        if (fields := connection.scope.get(RATE_FIELDS)) is not None:
+            fields += rate_fields(limiter, decision)
+        return decision
 
     return dependency
 

@@ -33,15 +33,15 @@ with needs_extra("litestar"):
     from litestar.exceptions import HTTPException, WebSocketException
     from litestar.plugins import InitPlugin
     from litestar.response.base import ASGIResponse
-    from litestar.types import ASGIApp, Receive, Scope, Send
+    from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from inconcert._rules.durations import Seconds
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.integrations._answers import ANSWERED, Answer, answer_request, close_code
-from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, send_events, stopping, watch
+from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, add_rate_fields, send_events, stopping, watch
 from inconcert.integrations._health import live, ready
-from inconcert.integrations._holding import hold, take
+from inconcert.integrations._holding import RATE_FIELDS, hold, rate_fields, take
 from inconcert.integrations._idempotency import ANSWER_TTL
 from inconcert.integrations._job_events import job_events
 from inconcert.integrations._names import NameTemplate, RequestValues
@@ -73,16 +73,19 @@ class InconcertPlugin(InitPlugin):
 
     Lifespans of the application run while the coordinator is open.  Each error is answered with a problem in JSON,
     without names and addresses; what is answered with 5xx is logged.  Event streams end when the process is told to
-    stop, which a server otherwise waits for.
+    stop, which a server otherwise waits for.  What `limited` lets pass is answered with the headers `RateLimit-Policy`
+    and `RateLimit`.
 
     Args:
         concert: The coordinator, closed.
         health: Where `live` and `ready` are.
+        rate_limit_headers: Whether clients are told how much of a limit is left.
     """
 
-    def __init__(self, concert: Coordinator, *, health: str = "/health") -> None:
+    def __init__(self, concert: Coordinator, *, health: str = "/health", rate_limit_headers: bool = True) -> None:
         self._concert = concert
         self._health = health
+        self._rate_limit_headers = rate_limit_headers
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Add what is needed; Litestar calls this."""
@@ -106,6 +109,8 @@ class InconcertPlugin(InitPlugin):
         config = cast("Any", app_config)  # the types of its fields are incomplete
         config.lifespan.insert(0, lifespan)
         config.route_handlers.extend([is_live, is_ready])
+        if self._rate_limit_headers:
+            config.before_send.append(_add_rate_fields)
         config.exception_handlers = {**dict.fromkeys(ANSWERED, _answer), **config.exception_handlers}
         return app_config
 
@@ -166,7 +171,10 @@ def limited(
     async def dependency(request: _Connection) -> RateDecision:
         with _closing(request):
             filled = template.fill(_values(request))
-            return await take(make(filled, *args, **kwargs), filled)
+            limiter = make(filled, *args, **kwargs)
+            decision = await take(limiter, filled)
+        request.scope["state"].setdefault(RATE_FIELDS, []).extend(rate_fields(limiter, decision))
+        return decision
 
     return dependency
 
@@ -296,6 +304,10 @@ async def _held_by_socket(primitive: AbstractAsyncContextManager[T], socket: _Co
     with _closing(socket):
         async with primitive as lease:
             yield lease
+
+
+async def _add_rate_fields(message: Message, scope: Scope) -> None:
+    add_rate_fields(cast("Any", message), scope["state"].get(RATE_FIELDS, []))
 
 
 def _answer(request: _Request, error: Exception) -> Response[bytes]:
