@@ -102,6 +102,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.tasks.operating.job_info import JobInfo
     from inconcert.tasks.operating.job_pages import JobPage
     from inconcert.tasks.operating.queue_stats import LimitStats, QueueStats, TaskStats
+    from inconcert.tasks.records.counts import DurationSpread, EndCounts, TaskCounts
     from inconcert.tasks.records.history import EndedJob
     from inconcert.tasks.records.limits import JobKey, Limit, Rate
     from inconcert.tasks.records.retry import Retry
@@ -135,8 +136,10 @@ __all__ = [
     "Deadlock",
     "Delivery",
     "Draft",
+    "DurationSpread",
     "Election",
     "ElectionRecord",
+    "EndCounts",
     "EndedJob",
     "EnqueuedJob",
     "EvenIf",
@@ -238,6 +241,7 @@ __all__ = [
     "Subscription",
     "SyncProducer",
     "Task",
+    "TaskCounts",
     "TaskStats",
     "Tasks",
     "Term",
@@ -281,8 +285,10 @@ _HOMES = {
     "Deadlock": "reports.report",
     "Delivery": "queues.delivery",
     "Draft": "tasks.sending.draft",
+    "DurationSpread": "tasks.records.counts",
     "Election": "elections.election",
     "ElectionRecord": "elections.record",
+    "EndCounts": "tasks.records.counts",
     "EndedJob": "tasks.records.history",
     "EnqueuedJob": "sync_producer",
     "EvenIf": "tasks.sending.options",
@@ -384,6 +390,7 @@ _HOMES = {
     "Subscription": "signals.subscription",
     "SyncProducer": "sync_producer",
     "Task": "tasks.sending.task",
+    "TaskCounts": "tasks.records.counts",
     "TaskStats": "tasks.operating.queue_stats",
     "Tasks": "tasks.operating.admin",
     "Term": "elections.term",

@@ -82,6 +82,7 @@ class CoordinatorOptions(TypedDict, total=False):
     accept_unsigned: bool
     label: str | None
     report: bool | Redact
+    count_jobs: bool
 
 
 class Coordinator(TaskCoordinator):
@@ -126,6 +127,8 @@ class Coordinator(TaskCoordinator):
         label: What `inspect` shows of this process, such as "web"; None for nothing.
         report: Whether this process answers when another one asks what it holds and waits for, as `inspect` does; or
             a function that is given a kind and a name and returns what is shown in place of the name.
+        count_jobs: Whether the workers of this process count the jobs that end, by task and hour, and note which ended
+            last, for `Tasks.counts`, `Tasks.lately` and the dashboard: 1 round trip in 10 s while jobs end.
 
     Raises:
         ValueError: `url` is not a valid server URL, a number is out of range, or a signing key is invalid.
@@ -146,6 +149,7 @@ class Coordinator(TaskCoordinator):
         accept_unsigned: bool = False,
         label: str | None = None,
         report: bool | Redact = True,
+        count_jobs: bool = True,
     ) -> None:
         check_namespace(namespace)
         self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
@@ -156,7 +160,7 @@ class Coordinator(TaskCoordinator):
         self._stand_in: StandIn | None = None
         self._conditions = Conditions.checked(failover_guard, replicas, is_cluster=self._source.is_cluster)
         keys = Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)
-        super().__init__(SessionRef(keys), self._layout.partitions)
+        super().__init__(SessionRef(keys), self._layout.partitions, count_jobs=count_jobs)
         self._label = label
         self._report = report
         self._client: Client | None = None

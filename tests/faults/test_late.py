@@ -85,6 +85,7 @@ BOUNDED = {
     "sessions/guard": "it notes what this server is now",
     "sessions/layout": "a namespace whose keys were all deleted has the layout of before",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
+    "tasks/add_counts": "jobs that have ended are counted in the hour in which they did",
     "tasks/ask_again": "jobs that wait by now ask once more, as anybody may let them",
     "tasks/end_expired": "it ends what has expired by now, as anybody may",
     "tasks/follow": "a child that has ended is told of its parent's end, and then forgotten",

@@ -184,6 +184,32 @@ async def test_history_of_a_task_is_shown(concert: Coordinator, host: Host, clie
     assert "corn" not in (await client.get("/jobs", params={"task": "bake"})).text.partition("<h2>Ended")[2]
 
 
+async def test_tasks_are_shown_with_what_ended(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
+    """Also to those who look later: by task, by hour of two weeks, and the last jobs; secret names are hidden."""
+
+    @concert.task(name="bake", queue="bread", max_attempts=1)
+    async def bake(kind: str) -> None:
+        if kind == "stone":
+            raise ValueError(kind)
+
+    assert "No worker has counted" in (await client.get("/tasks")).text
+    jobs = [await bake.enqueue(kind) for kind in ("rye", "stone")]
+    await concert.run_worker("bread", burst=True)
+    tasks = (await client.get("/tasks")).text
+    one = (await client.get(f"/tasks/{reference('t', 'bake')}")).text
+    host.secret = {"task"}
+    hidden = (await client.get("/tasks")).text + (await client.get(f"/tasks/{reference('t', 'bake')}")).text
+
+    for page in tasks, one:
+        assert "bake" in page
+        assert "50.0%" in page
+        assert all(job.id in page for job in jobs)
+    assert 'href="/ops/jobs?task=bake"' in one
+    assert one.count("<polyline") == 2
+    assert "bake" not in hidden
+    assert (await client.get("/tasks/t0")).status_code == 404
+
+
 async def test_job_that_is_tried_again_shows_why_it_failed(
     concert: Coordinator, host: Host, client: httpx.AsyncClient
 ) -> None:

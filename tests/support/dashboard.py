@@ -31,6 +31,8 @@ PAGES = (
     "",
     "queues",
     "jobs",
+    "tasks",
+    "tasks/t0",
     "locks",
     "schedules",
     "workers",

@@ -40,7 +40,9 @@ FACES = {
     "Deadlock": "id tasks things",
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
     "Draft": "limits name options returns text yields",
-    "EndedJob": "attempts began_at ended_at enqueued_at error job_id outcome",
+    "EndCounts": "cancelled dead failed failure_rate retried succeeded",
+    "EndedJob": "attempts began_at ended_at enqueued_at error job_id outcome task",
+    "DurationSpread": "count p50 p95",
     "Election": "acquire candidate holders leader locked record resign run terms try_acquire waiters watch",
     "ElectionRecord": "candidate number since",
     "EnqueuedJob": "created id",
@@ -116,10 +118,11 @@ FACES = {
     "StepRecord": "function is_awaited name value",
     "SyncProducer": "close enqueue prepare put result send send_to_job status",
     "Task": "call enqueue history options",
+    "TaskCounts": "hours run since task total wait",
     "TaskStats": "dead limits queues unserved workers",
     "Tasks": (
-        "cancel_all dead describe drain group history job jobs pause promote_all purge purge_all queues replay "
-        "replay_all resume stats workers"
+        "cancel_all counts dead describe drain group history job jobs lately pause promote_all purge purge_all queues "
+        "replay replay_all resume stats workers"
     ),
     "Term": "candidate fencing_token holder is_lost kind lost name number previous_lost release remaining renew",
     "Undo": "later",

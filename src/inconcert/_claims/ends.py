@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import ClaimState
@@ -83,6 +83,9 @@ class LeasedWorker(Protocol):
     def was_first_time(self, call: Call) -> bool:
         """Whether an end that found nothing to end had succeeded before, and only its reply was lost."""
         ...
+
+    def acknowledged(self, ended: "Sequence[Ended]") -> None:
+        """These have ended."""
 
     @property
     def owner(self) -> WorkerOwner:
@@ -180,6 +183,7 @@ class Ack(Call):
         for ended, was_held in zip(self._batch, reply, strict=True):
             if not ended.was_held.done():
                 ended.was_held.set_result(bool(was_held) or self._worker.was_first_time(self))
+        self._worker.acknowledged(self._batch)
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:

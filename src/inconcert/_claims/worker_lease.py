@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import Generic, Self, TypeVar, cast
@@ -229,6 +229,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     def was_first_time(self, call: Call) -> bool:
         """Whether an end that found nothing to end had succeeded before, and only its reply was lost."""
         return call.sends > 1 and not self.is_lost and time.monotonic() < self.deadline
+
+    def acknowledged(self, ended: Sequence[Ended]) -> None:
+        """The server has ended these: nobody counts them, unless a subclass does."""
 
     # Called by the renewal.
 

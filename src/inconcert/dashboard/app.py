@@ -40,6 +40,7 @@ from inconcert.dashboard.requests import HEADERS, check_origin, read_form
 from inconcert.dashboard.rows import limited_tasks, queue_rows, worker_rows
 from inconcert.dashboard.schedule_view import schedule_rows
 from inconcert.dashboard.streams import Streams
+from inconcert.dashboard.task_view import lately_rows, task_rows, task_view
 from inconcert.errors import (
     ChatNotFound,
     InconcertError,
@@ -102,6 +103,8 @@ class Dashboard:
                 Route("/", self._overview),
                 Route("/queues", self._queues),
                 Route("/jobs", self._jobs),
+                Route("/tasks", self._tasks),
+                Route("/tasks/{key}", self._task),
                 Route("/schedules", self._schedules),
                 Route("/workers", self._workers),
                 Route("/dead", self._dead),
@@ -149,6 +152,18 @@ class Dashboard:
         rows = [reference("q", queue or ""), *(reference("l", task) for task in limits)]
         values = {"jobs": jobs, "after": after, "queue": queue, "fields": fields, "limits": limits, "ended": ended}
         return await self._page(request, "jobs.html", seen=seen, rows=rows, **values)
+
+    async def _tasks(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        found = await task_rows(self._concert, self._redact, _page_number(request))
+        lately = await lately_rows(self._concert, self._redact)
+        return await self._page(request, "tasks.html", found=found, lately=lately)
+
+    async def _task(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        name, task = await task_view(self._concert, self._redact, request.path_params["key"])
+        lately = await lately_rows(self._concert, self._redact, name)
+        return await self._page(request, "task.html", name=name, task=task, lately=lately)
 
     async def _schedules(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)

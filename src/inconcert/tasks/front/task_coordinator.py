@@ -56,12 +56,16 @@ class TaskCoordinator:
         ref: Refers to the open session.
         partitions: Over how many slots of a cluster jobs are spread.
         heartbeat_lease: Seconds of silence after which a worker counts as dead.
+        count_jobs: Whether the jobs that end are counted.
     """
 
-    def __init__(self, ref: SessionRef, partitions: int, *, heartbeat_lease: float = HEARTBEAT_LEASE) -> None:
+    def __init__(
+        self, ref: SessionRef, partitions: int, *, heartbeat_lease: float = HEARTBEAT_LEASE, count_jobs: bool = True
+    ) -> None:
         self._ref = ref
         self._partitions = partitions
         self._heartbeat_lease = heartbeat_lease
+        self._counts_jobs = count_jobs
 
     @MadeOnce
     def _parts(self) -> "TaskParts":
@@ -488,6 +492,7 @@ class TaskCoordinator:
             capacity=capacity,
             lease=self._heartbeat_lease,
             unknown_tasks=unknown_tasks,
+            counts_jobs=self._counts_jobs,
         )
 
 

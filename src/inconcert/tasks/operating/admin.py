@@ -18,6 +18,7 @@ from inconcert.tasks.operating.job_actions import JobActions
 from inconcert.tasks.operating.job_info import JobInfo, describe
 from inconcert.tasks.operating.job_pages import JobPage, JobPages
 from inconcert.tasks.operating.queue_stats import TaskStats, read_stats
+from inconcert.tasks.records.counts import TaskCounters, TaskCounts
 from inconcert.tasks.records.group_ids import check_group_id
 from inconcert.tasks.records.history import EndedJob, Histories
 from inconcert.tasks.records.queue_names import queue_names
@@ -45,6 +46,7 @@ class Tasks:
         self._workers = Workers(ref, jobs)
         self._pages = JobPages(ref, jobs)
         self._histories = Histories(ref, jobs)
+        self._counters = TaskCounters(ref, jobs)
         dead_letters = [DeadLetters(ref, keys) for keys in jobs.partitions]
         self._dead = DeadJobs(ref, jobs, dead_letters)
         self._actions = JobActions(ref, jobs, dead_letters)
@@ -134,6 +136,42 @@ class Tasks:
         """
         task = _checked(queue, task)
         return await self._pages.page(state=state, queue=queue, task=task, limit=limit, after=after)
+
+    async def counts(self, *tasks: Task[..., Any] | str, hours: int = 24) -> list[TaskCounts]:
+        """How many attempts have succeeded, failed, and so on, by task and hour, and how long they took.
+
+        Workers count, and add to the counts of others every 10 s and when they end; the last seconds of one that is
+        killed are not counted. Neither are jobs that end without a worker: those that are cancelled, or expire, before
+        they begin, and those whose worker dies; nor jobs that are delivered at most once. When many jobs of a task end
+        in the same turn of the event loop, the last one stands for all of them in `run` and `wait`.
+
+        Args:
+            tasks: These tasks, or those of these names; without any, all of which something was counted, by name.
+            hours: Up to now, the current hour included; 1 to 336, which is for how long they are kept.
+
+        Raises:
+            ValueError: `hours` is out of its range.
+            InvalidName: A name is empty or longer than 512 bytes.
+
+        Cost: 1 round trip, and 1 more for each 100 tasks and days.
+        """
+        return await self._counters.counts([name_of_task(task) for task in tasks] or None, hours)
+
+    async def lately(self, *, limit: int = 50) -> list[EndedJob]:
+        """The jobs that have ended last, of all tasks, the latest first; for a day, and at most 200.
+
+        Of many jobs of a task that end in the same turn of a worker's event loop the last one is noted; otherwise as
+        for `counts`. A task with `history=` keeps each of its jobs.
+
+        Args:
+            limit: How many at most, 1 to 200.
+
+        Raises:
+            ValueError: `limit` is out of its range.
+
+        Cost: 1 round trip.
+        """
+        return await self._counters.lately(limit)
 
     async def history(self, task: Task[..., Any] | str, *, limit: int = 100) -> list[EndedJob]:
         """How the last jobs of a task with `history=` have ended, the latest first, as `Task.history` returns it.

@@ -36,15 +36,17 @@ class EndedJob:
     """How a job has ended.
 
     Attributes:
+        task: The name of its task.
         job_id: Which job; a job that was replayed is in the history once for each of its ends.
         outcome: `succeeded`, `failed` if it was dead-lettered, or `cancelled`.
         enqueued_at: When it was enqueued, or replayed, in seconds since 1970 by the server's clock, as all instants.
         began_at: When a worker claimed it last; None if it ended while it waited for a worker.
         ended_at: When it ended.
         attempts: How many attempts there were, including those whose worker died.
-        error: Why it was dead-lettered, in one line; None if it was not.
+        error: Why it was dead-lettered, in one line; None if it was not, and in `Tasks.lately`.
     """
 
+    task: str
     job_id: str
     outcome: JobStatus
     enqueued_at: float
@@ -81,7 +83,7 @@ class Histories:
             asked = min(_MOST, limit - len(found))
             portion = await self._ref.session.run(HISTORY(keys, task=digest(task), before=before, limit=asked))
             entries = [entry for text in portion if (entry := _ENTRY.fullmatch(text))]
-            found += map(_read, entries)
+            found += (_read(task, entry) for entry in entries)
             if len(portion) < asked or not entries:
                 break
             before = entries[-1]["number"]
@@ -93,8 +95,9 @@ def history_note(task: str, most: int) -> str:
     return f"{most}:{digest(task)}" if most else ""
 
 
-def _read(entry: re.Match[bytes]) -> EndedJob:
+def _read(task: str, entry: re.Match[bytes]) -> EndedJob:
     return EndedJob(
+        task=task,
         job_id=entry["id"].decode(),
         outcome=JobStatus(entry["outcome"].decode()),
         enqueued_at=int(entry["enqueued"]) / 1000,

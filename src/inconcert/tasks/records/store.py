@@ -30,6 +30,14 @@ Of schedules:
     paused_schedules  set     ids
     looked            string  when a worker looked last, server ms: the clock may have been set back since; 30 days
 
+Of counts, which counts.py has more of:
+
+    counted             zset    name of a task -> the last day since 1970 on which something of it was counted
+    counts:DAY:TASK     hash    of one task, by the digest of its name, on one day: field -> number; 15 days
+    lately              list    the jobs that ended last, at most 200, JSON each; 1 day
+    counts_seen         hash    requests that have been counted; 2 minutes
+    counts_seen_before  hash    the same, of the minutes before
+
 The others are in _claims/keys.py.  An id without a body belongs to a job that was cancelled in its place; scripts skip
 it.
 
@@ -51,6 +59,7 @@ from inconcert._rules.names import check_name
 __all__ = [
     "ACK_AND_ENQUEUE",
     "ACK_WITH_PLUGS",
+    "ADD_COUNTS",
     "ADD_MEMBERS",
     "ADVANCE",
     "APPEND_ITEMS",
@@ -63,6 +72,7 @@ __all__ = [
     "CLAIM_WITH_PLUGS",
     "CLOSE_GROUP",
     "COMMIT_STEP",
+    "COUNTED",
     "COUNT_CLAIMED",
     "COUNT_SCHEDULES",
     "DEAD_IDS",
@@ -101,6 +111,7 @@ __all__ = [
     "PUT_SCHEDULE",
     "QUEUED_IDS",
     "QUEUE_NAMES",
+    "READ_COUNTS",
     "READ_ITEMS",
     "READ_STEPS",
     "RECEIVE",
@@ -147,9 +158,13 @@ class JobKeys(ClaimKeys, plugs="jobs"):
     __slots__ = (
         "_streams",
         "asked",
+        "counted",
+        "counts_seen",
+        "counts_seen_before",
         "declared",
         "definitions",
         "followers",
+        "lately",
         "looked",
         "looks",
         "looks_in_code",
@@ -180,6 +195,8 @@ class JobKeys(ClaimKeys, plugs="jobs"):
         self.outbox, self.unknown = self._parts("outbox", "unknown")
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
         self.seen_even, self.seen_odd = self._parts("seen_even", "seen_odd")
+        self.counted, self.lately = self._parts("counted", "lately")
+        self.counts_seen, self.counts_seen_before = self._parts("counts_seen", "counts_seen_before")
         self.schedules, self.definitions, self.declared = self._parts("schedules", "definitions", "declared")
         self.looks, self.looks_in_code, self.looked = self._parts("looks", "looks_in_code", "looked")
         [self.paused_schedules] = self._parts("paused_schedules")
@@ -209,6 +226,10 @@ class JobKeys(ClaimKeys, plugs="jobs"):
     def stream_channel(self, job_id: str) -> str:
         """The channel that announces new items of this job's stream."""
         return self._streams + job_id
+
+    def counts(self, part: str) -> str:
+        """The key of the counts of a task on a day; see counts.py."""
+        return self._parts(f"counts:{part}")[0]
 
     def queue(self, name: str) -> QueueKeys:
         """The keys of one queue.
@@ -302,6 +323,9 @@ class StatsRow(NamedTuple):
 ACK_WITH_PLUGS = load("claims/ack+jobs").bind(JobKeys)
 CLAIM_WITH_PLUGS = load("claims/claim+jobs").bind(JobKeys)
 ACK_AND_ENQUEUE = load("tasks/ack_and_enqueue+jobs").bind(JobKeys, QueueKeys)
+ADD_COUNTS = load("tasks/add_counts").bind(JobKeys)
+COUNTED = load("tasks/counted").bind(JobKeys)
+READ_COUNTS = load("tasks/read_counts").bind()
 ADD_MEMBERS = load("tasks/add_members").bind(JobKeys)
 END_EXPIRED = load("tasks/end_expired+jobs").bind(JobKeys, QueueKeys)
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)

@@ -32,6 +32,7 @@ from inconcert.tasks.running.once import OnceWorkerLease
 from inconcert.tasks.running.registry import Registry
 from inconcert.tasks.running.served_queues import ServedQueues
 from inconcert.tasks.running.sweeper import Asker, Sweeper
+from inconcert.tasks.running.tally import Tally
 from inconcert.tasks.running.unknown_tasks import UnknownTasks
 from inconcert.tasks.running.worker_lease import JobWorkerLease
 from inconcert.tasks.running.workers import describe
@@ -71,6 +72,7 @@ class Consumer:
         capacity: How many of its jobs run at once at most, as `concert.tasks.workers()` reports it; None if the caller
             decides.
         unknown_tasks: What becomes of jobs whose task this process cannot run; None if the caller decides.
+        counts_jobs: Whether the jobs that end are counted.
 
     Attributes:
         queues: As they were given.
@@ -93,6 +95,7 @@ class Consumer:
         capacity: int | None = None,
         lease: float = HEARTBEAT_LEASE,
         unknown_tasks: UnknownTasks | None = None,
+        counts_jobs: bool = True,
     ) -> None:
         if not queues or len(set(queues)) < len(queues):
             raise ValueError(f"queues are {queues!r}; give at least one, and none twice")
@@ -113,6 +116,7 @@ class Consumer:
         self._capacity = capacity
         self._lease = lease
         self._unknown_tasks = unknown_tasks
+        self._counts_jobs = counts_jobs
         self._opened: _Opened | None = None
 
     async def __aenter__(self) -> Self:
@@ -129,6 +133,7 @@ class Consumer:
             lease=self._lease,
             registry=self._registry,
             unknown_tasks=self._unknown_tasks,
+            counts_jobs=self._counts_jobs,
         )
         opened.open()
         self._opened = opened
@@ -209,6 +214,7 @@ class _Opened(ClaimConsumer[JobState]):
         lease: float,
         registry: Registry,
         unknown_tasks: UnknownTasks | None,
+        counts_jobs: bool,
     ) -> None:
         super().__init__(session, [(keys, [keys.queue(name) for name in queues]) for keys in jobs.partitions])
         self._jobs = jobs
@@ -223,6 +229,7 @@ class _Opened(ClaimConsumer[JobState]):
         self._registry = registry
         self._unknown_tasks = unknown_tasks
         self._relay = Relay(session, jobs)
+        self._tally = Tally(session, jobs, is_on=counts_jobs)
         self._served = ServedQueues(session, jobs, queues, registry, Expiry(session, jobs, self._relay))
         self._is_stopped = False
         self._ahead: deque[JobState] = deque()
@@ -234,6 +241,7 @@ class _Opened(ClaimConsumer[JobState]):
 
     async def close(self) -> None:
         await super().close()
+        self._tally.add_nowait()
         if self._delivery == "at_most_once":  # a caller that was cancelled has left them ahead
             settled = [job for job in self._ahead if job.is_settled and not job.is_over]
             await run_shielded(unsettle(self._session, self._jobs.of_id, settled))
@@ -314,6 +322,7 @@ class _Opened(ClaimConsumer[JobState]):
             self._queues,
             self._registry,
             unknown_tasks=self._unknown_tasks,
+            tally=self._tally,
             policy=self._policies[number],
             owner=owner,
             suspects=self._suspects,
@@ -328,6 +337,7 @@ class _Opened(ClaimConsumer[JobState]):
             in_background("dropping what no job needs", Sweeper(self._session, self._jobs).run),
             in_background("asking for parents", Asker(self._session, self._jobs, self._relay).run),
             in_background("reporting the queues that are served", self._served.run),
+            in_background("counting jobs that have ended", self._tally.run),
         ]
 
 

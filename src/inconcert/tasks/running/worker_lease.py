@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from inconcert._claims.claimed import Row
-from inconcert._claims.ends import Ack, Ended, WorkerOwner, ack
+from inconcert._claims.claimed import ClaimState, Row, Verdict
+from inconcert._claims.ends import Ack, Ended, Nack, WorkerOwner, ack
 from inconcert._claims.keys import ACK, CLAIM, split_body
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
@@ -32,6 +32,7 @@ from inconcert.tasks.running.effects import Effects
 from inconcert.tasks.running.ends import PlainAck, ack_with_plugs
 from inconcert.tasks.running.job_state import UNDONE_NOW, JobState
 from inconcert.tasks.running.registry import Registry
+from inconcert.tasks.running.tally import Tally
 from inconcert.tasks.running.task_terms import completed, lacking, queue_of
 from inconcert.tasks.running.unknown_tasks import UnknownTasks
 from inconcert.tasks.sending.draft import Draft, NewJob
@@ -55,6 +56,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         queues: Names of the queues to claim from.
         registry: The tasks of this process.
         unknown_tasks: What becomes of jobs that this process cannot run; None if its user decides.
+        tally: Counts what ends.
         policy: As for `WorkerLease`, and so are the others.
     """
 
@@ -72,6 +74,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         registry: Registry,
         *,
         unknown_tasks: UnknownTasks | None,
+        tally: Tally,
         policy: Policy,
         owner: WorkerOwner,
         suspects: Suspects,
@@ -84,6 +87,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         self._jobs = jobs
         self._tasks, self._look_up = registry.tasks, registry.look_up
         self._unknown_tasks = unknown_tasks
+        self._tally = tally
         self.link = ClaimLink(session, keys, self.holder, self.claimed_key, Effects(session))
         self.observers = session.observers
 
@@ -125,6 +129,10 @@ class JobWorkerLease(WorkerLease[JobState]):
         """End these, which have more than was known here."""
         self._send(ends, self._ack_with_plugs)
 
+    def acknowledged(self, ended: Sequence[Ended]) -> None:
+        """Count these, which have ended."""
+        self._tally.acknowledged(ended)
+
     def draw_follow_ups(self, job: JobState, drafts: Sequence[Draft[Any]]) -> list[NewJob]:
         """These drafts as jobs that are to follow this one; see `ClaimedJob.enqueue_on_success`."""
         return draw_follow_ups(job.id, drafts, self._session, self._keys, job.follow_ups)
@@ -147,6 +155,11 @@ class JobWorkerLease(WorkerLease[JobState]):
         self._claim = CLAIM_WITH_PLUGS if status == _LIMITS_IN_USE else CLAIM
         return was_plain and status == _LIMITS_IN_USE
 
+    def _nack(self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
+        if isinstance(claimed, JobState):
+            self._tally.not_done(claimed, verdict)
+        return super()._nack(claimed, verdict, delay=delay, reason=reason)
+
     def _end_again(self) -> None:
         self.link.effects.send_again()  # in front of the ends of its jobs
         super()._end_again()
@@ -165,6 +178,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         return Ack(self, ack_with_plugs(self, self._keys, self._session.inboxes(self._keys.bodies), batch), batch)
 
     async def _open(self, rows: list[Row], now_ms: int) -> list[JobState]:
+        self._tally.claimed(now_ms)
         jobs = await super()._open(rows, now_ms)
         started = [
             part

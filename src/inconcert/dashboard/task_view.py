@@ -1,0 +1,143 @@
+"""What the pages show of tasks: how many of their jobs ended, how, and how long they took."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isinf
+
+from starlette.exceptions import HTTPException
+
+from inconcert.coordinator import Coordinator
+from inconcert.dashboard import charts
+from inconcert.dashboard.formats import DASH
+from inconcert.dashboard.live import reference
+from inconcert.dashboard.redaction import Redact
+from inconcert.dashboard.rows import Rows, page_of
+from inconcert.tasks.records.counts import BOUNDS, DurationSpread, EndCounts, TaskCounts
+from inconcert.tasks.records.history import EndedJob
+from inconcert.tasks.records.status import JobStatus
+
+__all__ = ["LatelyView", "TaskView", "lately_rows", "task_rows", "task_view"]
+
+_DAY, _TWO_WEEKS = 24, 14 * 24  # hours
+_MOST_LATELY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task, redacted.
+
+    Attributes:
+        key: Stands for it in links.
+        name: Its name.
+        total: How many of its attempts ended.
+        failed: What share of them failed, as text.
+        run: How long half of its attempts took, and how long 95 of 100, as text.
+        wait: How long half of its jobs waited, and how long 95 of 100, as text.
+        succeeded_line: The hours of a chart.
+        failed_line: The hours of a chart, to the same scale.
+        days: Of each day its beginning, in seconds since 1970, and what ended on it, the latest first.
+    """
+
+    key: str
+    name: str
+    total: EndCounts
+    failed: str
+    run: tuple[str, str]
+    wait: tuple[str, str]
+    succeeded_line: str
+    failed_line: str
+    days: Sequence[tuple[float, EndCounts]]
+
+
+@dataclass(frozen=True, slots=True)
+class LatelyView:
+    """A job that has ended, redacted; its last attempt took so many seconds."""
+
+    id: str
+    task: str
+    task_key: str
+    outcome: JobStatus
+    attempts: int
+    took: float
+    ended_at: float
+
+
+async def task_rows(concert: Coordinator, redact: Redact, number: int) -> Rows[TaskView]:
+    """Some of the tasks of which jobs ended in two weeks, and what ended in 24 hours; those that fail come first."""
+    found = [_view(redact, counts) for counts in await concert.tasks.counts(hours=_DAY)]
+    return page_of(sorted(found, key=lambda task: (-task.total.failed, -task.total.succeeded, task.name)), number)
+
+
+async def task_view(concert: Coordinator, redact: Redact, key: str) -> tuple[str, TaskView]:
+    """The name of the task that this refers to, and what ended in two weeks.
+
+    Raises:
+        HTTPException: 404: there is none.
+    """
+    for counts in await concert.tasks.counts(hours=1):
+        if reference("t", counts.task) == key:
+            [found] = await concert.tasks.counts(counts.task, hours=_TWO_WEEKS)
+            return counts.task, _view(redact, found)
+    raise HTTPException(404, "No job of such a task has ended in two weeks.")
+
+
+async def lately_rows(concert: Coordinator, redact: Redact, task: str | None = None) -> list[LatelyView]:
+    """The jobs that ended last, of this task; None for all."""
+    found = [job for job in await concert.tasks.lately(limit=200) if task in (None, job.task)]
+    return [_lately(redact, job) for job in found[:_MOST_LATELY]]
+
+
+def _lately(redact: Redact, job: EndedJob) -> LatelyView:
+    return LatelyView(
+        id=job.job_id,
+        task=redact("task", job.task),
+        task_key=reference("t", job.task),
+        outcome=job.outcome,
+        attempts=job.attempts,
+        took=job.ended_at - (job.began_at or job.ended_at),
+        ended_at=job.ended_at,
+    )
+
+
+def _view(redact: Redact, counts: TaskCounts) -> TaskView:
+    share = counts.total.failure_rate
+    top = max(max(hour.succeeded, hour.failed) for hour in counts.hours)
+    return TaskView(
+        key=reference("t", counts.task),
+        name=redact("task", counts.task),
+        total=counts.total,
+        failed=DASH if share is None else f"{share:.1%}",
+        run=_texts(counts.run),
+        wait=_texts(counts.wait),
+        succeeded_line=charts.points([hour.succeeded for hour in counts.hours], top),
+        failed_line=charts.points([hour.failed for hour in counts.hours], top),
+        days=_days(counts),
+    )
+
+
+def _days(counts: TaskCounts) -> list[tuple[float, EndCounts]]:
+    """Of each 24 hours up to now, the latest first."""
+    days: list[tuple[float, EndCounts]] = []
+    for end in range(len(counts.hours), 0, -_DAY):
+        hours = counts.hours[max(end - _DAY, 0) : end]
+        total = EndCounts(
+            sum(hour.succeeded for hour in hours),
+            sum(hour.retried for hour in hours),
+            sum(hour.dead for hour in hours),
+            sum(hour.cancelled for hour in hours),
+        )
+        days.append((counts.since + max(end - _DAY, 0) * 3600, total))
+    return days
+
+
+def _texts(spread: DurationSpread) -> tuple[str, str]:
+    return _at_most(spread.p50), _at_most(spread.p95)
+
+
+def _at_most(seconds: float | None) -> str:
+    """`≤ 20 ms`: the bound below which it was."""
+    if seconds is None:
+        return DASH
+    if isinf(seconds):
+        return f"> {BOUNDS[-1]:,.0f} s"
+    return f"≤ {seconds * 1000:,.0f} ms" if seconds < 1 else f"≤ {seconds:,.0f} s"
