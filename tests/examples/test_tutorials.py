@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -21,11 +22,12 @@ from inconcert import Coordinator
 from tests.support.eventually import eventually
 from tests.support.pages import DOCS, ROOT, Block, blocks, files, python
 from tests.support.processes import Leashed
-from tests.support.servers import RealServer
+from tests.support.servers import RealServer, free_port
 
 FIRST_LOCK = (DOCS / "tutorial" / "first-lock.md").read_text("utf-8")
 TASKS = (DOCS / "tutorial" / "tasks.md").read_text("utf-8")
 ORDER = (DOCS / "tutorial" / "order.md").read_text("utf-8")
+DJANGO = (DOCS / "tutorial" / "django.md").read_text("utf-8")
 DAILY = (DOCS / "tutorial" / "daily.md").read_text("utf-8")
 # Instead of a second for each month: half of a report at once, and the rest when the test has seen enough.
 PACE = """if month == 6:
@@ -37,7 +39,11 @@ ANSWER = """while (held := Path("held").read_text()) and held in key:
         await asyncio.sleep(0.01)
     await asyncio.sleep(1.1 if held == "strings" and "guitar" in key else 0)"""
 HELD = ["strings", "", "", "refund", ""]  # at the beginning, and after each kill
-PROGRAMS = {"python": sys.executable, "inconcert": f"{sys.executable} -m inconcert"}
+PROGRAMS = {
+    "python": sys.executable,
+    "inconcert": f"{sys.executable} -m inconcert",
+    "django-admin": f"{sys.executable} -m django",
+}
 AGAIN = ("cat ", "inconcert show ", "inconcert explain ")  # what the reader looks at until it is so
 CURL = argparse.ArgumentParser()
 CURL.add_argument("-X", dest="method", default="GET")
@@ -228,7 +234,7 @@ class Tutorial:
     async def shell(self, command: str, expected: str) -> None:
         """Run a command of a page, and compare what it prints."""
         ours = _JOB.sub(lambda job: self._jobs[job[0]], command)
-        ours = re.sub(r"^(python|inconcert)\b", lambda found: PROGRAMS[found[0]], ours)
+        ours = re.sub(r"^(python|inconcert|django-admin)\b", lambda found: PROGRAMS[found[0]], ours)
 
         async def printed() -> str:
             child = await asyncio.create_subprocess_shell(
@@ -252,7 +258,9 @@ class Tutorial:
         socket = self.folder / "socket"
         terminal = self._start("service", "-m", "uvicorn", "web:app", "--uds", str(socket))
         transport = httpx.AsyncHTTPTransport(uds=str(socket), retries=5)
-        self._http = await self._stack.enter_async_context(httpx.AsyncClient(transport=transport, timeout=20.0))
+        self._http = await self._stack.enter_async_context(
+            httpx.AsyncClient(base_url="http://reports", transport=transport, timeout=20.0)
+        )
         await eventually(socket.exists, timeout=20.0)
         return terminal
 
@@ -270,6 +278,17 @@ class Tutorial:
             check=False,
         )
         return ended.stdout + ended.stderr
+
+    async def django(self) -> Terminal:
+        """Start the service of a project of Django."""
+        port = free_port()
+        terminal = self._start("service", "manage.py", "runserver", "--noreload", f"127.0.0.1:{port}")
+        self._http = await self._stack.enter_async_context(
+            httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", transport=httpx.AsyncHTTPTransport(retries=7), timeout=20.0
+            )
+        )
+        return terminal
 
     def program(self, name: str) -> str:
         """Run a program of the page to its end."""
@@ -304,13 +323,13 @@ class Tutorial:
         path = path.replace("delay=10", "delay=1000")  # it does not come between
         headers = dict(header.split(": ") for header in asked.headers)
         if asked.method != "GET":
-            answer = (await http.request(asked.method, f"http://reports{path}", headers=headers)).text
+            answer = (await http.request(asked.method, path, headers=headers)).text
             assert alike(answer) == alike(expected)
             self._jobs |= dict(zip(_JOB.findall(expected), _JOB.findall(answer), strict=True))
         else:
 
             async def is_so() -> bool:
-                return alike((await http.get(f"http://reports{path}", headers=headers)).text) == alike(expected)
+                return alike((await http.get(path, headers=headers)).text) == alike(expected)
 
             await eventually(is_so)
 
@@ -318,6 +337,8 @@ class Tutorial:
         """Run a command of a page on which all goes on in one terminal."""
         if command.startswith("uvicorn "):
             self._background.append(await self.service())
+        elif command.startswith("python manage.py runserver "):
+            self._background.append(await self.django())
         elif command.endswith(" &"):
             self._background.append(self.background(command))
         elif command == "kill %1":
@@ -327,7 +348,7 @@ class Tutorial:
             assert f"{expected} in" in self.tests()
         elif command.startswith("curl "):
             await self.do(command, expected)
-        else:
+        elif not command.startswith("export "):  # the test has set it
             await self.shell(command, expected)
 
     def has_shown(self, lines: list[str]) -> bool:
@@ -457,6 +478,29 @@ async def test_daily(tutorial: Tutorial, server: RealServer, namespace: str, mon
         if block.file:
             texts[block.file] = f"{texts.get(block.file, '')}\n\n{block.text}"
             tutorial.save(block.file, texts[block.file])
+        elif block.language == "text":
+            await eventually(partial(tutorial.has_shown, shown(block)), timeout=30.0)
+        for command, expected in commands(block) if block.language == "console" else ():
+            await tutorial.type(command, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_django(tutorial: Tutorial, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/tutorial/django.md, from top to end: a project, its worker, its test, and the list of dead letters."""
+    pytest.importorskip("django")
+    monkeypatch.setenv("INCONCERT_URL", server.url)
+    monkeypatch.setenv("INCONCERT_NAMESPACE", namespace)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    for block in blocks(DJANGO[DJANGO.index("## A project") :]):
+        if block.file:
+            path = tutorial.folder / block.file
+            is_settings = block.file == "shop/settings.py"
+            text = block.text.replace('"shop"}', f'"{namespace}"}}')
+            if find_spec("django_tasks"):  # as the page says of Django 5.2
+                text = re.sub(r"(?<!integrations\.)django\.tasks", "django_tasks", text)
+                text = text.replace('["orders"]', '["orders", "django_tasks"]')
+            tutorial.save(block.file, f"{path.read_text()}\n{text}" if is_settings else text)
         elif block.language == "text":
             await eventually(partial(tutorial.has_shown, shown(block)), timeout=30.0)
         for command, expected in commands(block) if block.language == "console" else ():
