@@ -115,7 +115,7 @@ class Barrier:
 
     @property
     def parties(self) -> int:
-        """How many must arrive."""
+        """The number of parties that must arrive."""
         return self._terms.parties
 
     async def wait(self, *, timeout: Seconds | EllipsisType | None = ...) -> int:
@@ -156,7 +156,7 @@ class Barrier:
         return participant.result
 
     async def n_waiting(self) -> int:
-        """How many participants wait in the open round now."""
+        """The number of participants that wait in the open round now."""
         waiting: int = await self._ref.session.run(_COUNT(self._terms.keys))
         return waiting
 
@@ -403,7 +403,7 @@ class _RenewLeaseCall(Call):
 
 
 class _Outcome(NamedTuple):
-    """How a round ended."""
+    """The end of a round."""
 
     verdict: bytes  # passed, broken or aborted
     holders: dict[bytes, int]  # all in their order if the round was passed, the dead one if it was broken

@@ -1,4 +1,4 @@
-"""What users open: one object that owns the connections and the background work, and makes every primitive."""
+"""The coordinator: one object that owns the connections and the background work, and makes every primitive."""
 
 import asyncio
 import os
@@ -422,7 +422,7 @@ class Coordinator(TaskCoordinator):
         await self._ref.session.check()
 
     async def inspect(self, *, timeout: Seconds = 2.0) -> "Inspection":
-        """What all processes of the namespace hold and wait for, since when, and from which line of code.
+        """Ask all processes of the namespace what they hold and wait for, since when, and from which line of code.
 
         Each open coordinator is asked, and answers for itself: with locks, semaphores, rwlocks, terms and memberships,
         and with waits for these, for rate limiters, mailboxes, signals and jobs.  What is held by a process that died
@@ -755,7 +755,7 @@ class Coordinator(TaskCoordinator):
             ttl: After how many seconds of silence a process is presumed dead and its items are requeued; by default
                 60. A handler may take longer.
             max_attempts: How many attempts may fail before an item is dead-lettered; by default 5.
-            max_crashes: How many processes may die with an item before it is dead-lettered, as what may kill them; by
+            max_crashes: How many processes may die with an item before it is dead-lettered as the cause; by
                 default 3.
             maxsize: Limit on unacknowledged items: ready, delayed or claimed; None for no limit.
             delivery: `at_least_once`, or `at_most_once`: an item counts as done when it is handed out.

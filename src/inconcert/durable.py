@@ -135,7 +135,7 @@ async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0)
     Raises:
         ValueError: A time is negative, not a number, or longer than 10 years.
         WrongState: The job is to leave, and its body holds a lease, such as one on a lock, or is inside of a deadline.
-        RuntimeError: As `step`, and so are the others.
+        RuntimeError: As `step`. It also raises every other error of `step`.
 
     Cost: As `step`; 2 round trips more when the job leaves: 1 to leave, and 1 to read what was kept. 0 while it sleeps.
     """
@@ -166,7 +166,7 @@ async def wait_for(name: str, as_type: type[T], *, timeout: Seconds | None) -> T
         UnreadablePayload: The message does not have this type, or no valid signature; the job is dead-lettered.
         TypeError: JSON cannot represent this type.
         WrongState: As `sleep`.
-        RuntimeError: As `step`, and so are the others.
+        RuntimeError: As `step`. It also raises every other error of `step`.
 
     Cost: As `step`, and 1 round trip more for a message that is there. Otherwise 2 more: 1 to leave, and 1 to read what
         was kept; 0 while it waits.
@@ -193,7 +193,7 @@ def each(name: str, items: Iterable[T] | AsyncIterable[T], *, key: Callable[[T],
     Raises:
         StepChanged: The item that was done last is not among them any more; the job is dead-lettered.
         InvalidPayload: A key is not JSON, or has more than 1 MiB; the job is dead-lettered.
-        RuntimeError: As `step`, and so are the others.
+        RuntimeError: As `step`. It also raises every other error of `step`.
 
     Cost: 1 round trip a second, and 1 at the end; at the first step of an attempt 1 more.
     """
@@ -214,7 +214,7 @@ def undo(name: str = "undo") -> Undo:
         name: Which block, as the name of a step; leaving it is the step `NAME left`.
 
     Raises:
-        RuntimeError: As `step`, and so are the others, when the block is entered.
+        RuntimeError: As `step`, when the block is entered. It also raises every other error of `step`.
 
     Cost: 2 round trips to enter it, 1 to leave it. To undo, another claim, and 1 round trip for each that is undone.
     """
@@ -238,7 +238,7 @@ async def now(name: str = "now") -> float:
         name: Which instant, as the name of a step.
 
     Raises:
-        RuntimeError: As `step`, and so are the others.
+        RuntimeError: As `step`. It also raises every other error of `step`.
 
     Cost: As `step`.
     """
@@ -252,7 +252,7 @@ async def uuid(name: str = "uuid") -> uuids.UUID:
         name: Which one, as the name of a step.
 
     Raises:
-        RuntimeError: As `step`, and so are the others.
+        RuntimeError: As `step`. It also raises every other error of `step`.
 
     Cost: As `step`.
     """
@@ -266,7 +266,7 @@ async def random(name: str = "random") -> float:
         name: Which one, as the name of a step.
 
     Raises:
-        RuntimeError: As `step`, and so are the others.
+        RuntimeError: As `step`. It also raises every other error of `step`.
 
     Cost: As `step`.
     """

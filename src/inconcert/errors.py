@@ -161,7 +161,7 @@ class QuorumNotReached(OutcomeUnknown):
 
 
 class WrongState(_OfCall):
-    """What was called does not fit what is there; nothing was executed.
+    """The call does not fit the state of its object; nothing was executed.
 
     A key of the namespace holds a value that this package did not put there. Or a job is to leave its worker, to sleep
     or to wait, while its body holds a lease: that would be lost meanwhile, or held with nobody to use it.
@@ -292,7 +292,7 @@ class NotHeld(InconcertError):
 
 
 class NobodyHolds(NotHeld):
-    """What was to be released by force is free, or is not there.
+    """The lease that was to be released by force is free, or is not there.
 
     Attributes:
         kind: Such as `lock`.

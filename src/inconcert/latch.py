@@ -91,7 +91,7 @@ class Latch:
         return self._left(await call)
 
     async def remaining(self) -> int:
-        """How many are left now; 0 once the latch is open."""
+        """The count that is left; 0 once the latch is open."""
         return self._left(await self._ref.session.run(_INSPECT(self._keys)))
 
     async def wait(self, *, timeout: Seconds | None = None) -> None:

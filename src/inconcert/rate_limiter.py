@@ -83,7 +83,7 @@ class RateDecision:
 
 @dataclass(frozen=True, slots=True)
 class RateStatus:
-    """How far a limiter is used up.
+    """The use of a limiter.
 
     Attributes:
         remaining: How many permits could be taken at once; 0 while callers wait, because they come first.
@@ -234,7 +234,7 @@ class RateLimiter:
         await session.run(self._settlement(session, session.new_address(), -cost))
 
     async def inspect(self) -> RateStatus:
-        """How far it is used up; takes nothing.
+        """Look at how far it is used up; takes nothing.
 
         To refuse callers use `try_acquire`: what is there now may be gone when they take it.
         """

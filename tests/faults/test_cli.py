@@ -673,7 +673,7 @@ async def test_dead_jobs_are_listed_replayed_and_purged(concert: Coordinator) ->
     table = await here(concert, "dead", "list", "--limit=1")
     assert ("ValueError: no" in table.stdout, "declined" in table.stdout) == (True, False)
     replayed = await here(concert, "dead", "replay", "--reason=declined", "--task=wait", "--yes")
-    assert (replayed.exit_code, replayed.stdout, replayed.stderr) == (0, "replayed 2 dead jobs\n", "")
+    assert (replayed.exit_code, replayed.stdout, replayed.stderr) == (0, "replayed 2 dead letters\n", "")
     again = await here(concert, "dead", "purge", other[0], declined[0], "--yes", "--json")
     assert (again.exit_code, json.loads(again.stdout)) == (1, {"purged": 1, "left": [declined[0]]})
     assert f"it is too late for {declined[0]}" in again.stderr
@@ -684,8 +684,8 @@ async def test_dead_jobs_are_listed_replayed_and_purged(concert: Coordinator) ->
     unfit = await here(concert, "dead", "replay", "--all", "-y", "--dependants")
     assert (unfit.exit_code, "give the ids" in unfit.stderr) == (2, True)
     assert (await here(concert, "dead", "purge", "--all", "--older-than=0", "-y")).exit_code == 2
-    assert (await here(concert, "dead", "purge", "--all", "-y")).stdout == "purged 0 dead jobs\n"
-    assert (await here(concert, "dead", "list")).stdout == "no dead job\n"
+    assert (await here(concert, "dead", "purge", "--all", "-y")).stdout == "purged 0 dead letters\n"
+    assert (await here(concert, "dead", "list")).stdout == "no dead letter\n"
 
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2K\x9b2J\u202e"  # sets the clipboard, clears a line and the screen, turns the text
@@ -838,7 +838,7 @@ async def test_bench_that_is_stopped_leaves_no_job(concert: Coordinator, elsewhe
         (["cancel"], "which jobs?"),
         (["promote", "--all", "--queue=q"], "which delayed jobs?"),
         (["dead", "purge", "job", "--task=wait"], "--queue, --task, --reason, --older-than, or --all"),
-        (["dead", "replay", "--all"], "nobody can be asked whether to replay all dead jobs; give --yes"),
+        (["dead", "replay", "--all"], "nobody can be asked whether to replay all dead letters; give --yes"),
         (["cancel", "--state=failed", "-y"], "purge_all() drops it"),
         (["dead", "list", "--limit=0"], "limit"),
     ],
@@ -1162,7 +1162,7 @@ async def test_what_waits_is_explained(concert: Coordinator, elsewhere: Coordina
 async def test_top_shows_what_goes_on(concert: Coordinator, elsewhere: Coordinator) -> None:
     """Of an empty namespace, too; as JSON, or as text where there is no terminal."""
     empty = await here(concert, "top", "--once")
-    assert (empty.exit_code, empty.stdout) == (0, "0 workers, 0 dead jobs; 0 held, 0 waited for\n")
+    assert (empty.exit_code, empty.stdout) == (0, "0 workers, 0 dead letters; 0 held, 0 waited for\n")
     await concert.enqueue("t", queue="mail")
     async with elsewhere.lock("item"):
         waiter = asyncio.create_task(concert.lock("item").acquire())
@@ -1170,7 +1170,7 @@ async def test_top_shows_what_goes_on(concert: Coordinator, elsewhere: Coordinat
         text, document = [await here(concert, "top", *more) for more in ([], ["--json"])]
     await (await waiter).release()
     assert text.exit_code == document.exit_code == 0
-    assert text.stdout.startswith("0 workers, 0 dead jobs; 1 held, 1 waited for\n")
+    assert text.stdout.startswith("0 workers, 0 dead letters; 1 held, 1 waited for\n")
     first = [line.split()[:2] for line in text.stdout.splitlines()]
     assert all(words in first for words in (["mail", "1"], ["lock", "item"], ["queue", "ready"], ["held", "name"]))
     assert "jobs wait, and nobody serves: mail" in text.stdout

@@ -831,7 +831,7 @@ async def test_dead_job_is_replayed_or_purged(
     assert [record.getMessage() for record in caplog.records if record.name == "inconcert.dashboard"] == [
         f"replay: job {first}, by 'eve'",
         f"purge: job {second}, by 'ann'",
-        "purge-all: 1 dead jobs, by 'ann'",
+        "purge-all: 1 dead letters, by 'ann'",
     ]
 
 
@@ -871,9 +871,9 @@ async def test_many_jobs_are_changed_at_once(
     assert [record.getMessage() for record in caplog.records if record.name == "inconcert.dashboard"] == [
         "promote-all: 2 delayed jobs, queue 'mail', task 'send', by 'ann'",
         "cancel-all: 2 jobs, state 'queued', queue 'mail', task 'send', by 'ann'",
-        f"replay-all: 1 dead jobs, reason {reasons[1]!r}, by 'ann'",
+        f"replay-all: 1 dead letters, reason {reasons[1]!r}, by 'ann'",
         "drain: queue 'mail', 2 jobs, by 'ann'",
-        f"purge-all: 1 dead jobs, reason {reasons[0]!r}, by 'ann'",
+        f"purge-all: 1 dead letters, reason {reasons[0]!r}, by 'ann'",
     ]
 
 

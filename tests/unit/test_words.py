@@ -80,6 +80,21 @@ PHRASES = {
         "A silent worker is taken for dead.",
         "It is taken for a worker, or for granted.",
     ),
+    "and so are the others": Phrase(
+        r"\b(?:and|,) so (?:are|is) the others?\b",
+        "the same holds for",
+        "As `step`, and so are the others.",
+        "The first is renewed, and so it lives.",
+    ),
+    "as what may": Phrase(
+        r"\bas what may\b", "because it may", "It is dead-lettered, as what may kill them.", "As may be."
+    ),
+    "such as cannot": Phrase(
+        r"\bsuch as (?:can|cannot|may|must)\b",
+        "that cannot",
+        "Workers, which may be such as cannot be recovered.",
+        "Such as a lock.",
+    ),
     ", for": Phrase(
         rf", for (?:{'|'.join(_CLAUSES)})",
         "because",

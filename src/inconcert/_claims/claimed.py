@@ -304,7 +304,7 @@ class ClaimState(ABC):
         return False
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
-        """How it ends after its body, which raised this error."""
+        """The verdict after its body, which raised this error."""
         del was_stopped
         if error is None:
             return self._succeed()
@@ -451,7 +451,7 @@ class Claimed(Generic[S]):
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1; attempts whose worker died count too."""
+        """The number of this attempt, from 1; attempts whose worker died count too."""
         return self._state.attempt
 
     @property
@@ -461,7 +461,7 @@ class Claimed(Generic[S]):
 
     @property
     def outcome(self) -> Outcome:
-        """How this attempt ended."""
+        """The end of this attempt."""
         return self._state.outcome
 
 

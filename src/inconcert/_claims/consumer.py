@@ -112,7 +112,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
 
         Args:
             count: How many at most, except for what a call that was cancelled has claimed.
-            everywhere: Whether to look also into partitions of which nothing says that they have something.
+            everywhere: Whether to look also into partitions that have given no sign of work.
 
         Raises:
             NotConnected: It was closed.

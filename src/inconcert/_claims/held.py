@@ -1,4 +1,4 @@
-"""What workers hold, as the server knows it."""
+"""Claims of workers, as the server knows them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

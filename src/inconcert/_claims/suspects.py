@@ -1,4 +1,4 @@
-"""What may kill its worker: such claims are handed out one at a time."""
+"""Suspects, which may kill their worker: such claims are handed out one at a time."""
 
 __all__ = ["Suspects"]
 

@@ -102,7 +102,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     @property
     def name(self) -> str:
-        """Which worker, as log lines name it."""
+        """The worker, as log lines name it."""
         return self.holder
 
     @property

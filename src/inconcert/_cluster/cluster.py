@@ -1,4 +1,4 @@
-"""What a process knows of a cluster: its nodes, how to connect to them, and which has which slots.
+"""A cluster as a process knows it: its nodes, their slots, and connecting to them.
 
 A node that refuses a command names the right one, and that patches one slot.  The whole map is asked for when that
 happens, when a connection is lost, and every 5 s while anything is held or waits, because a process that only listens
@@ -105,7 +105,7 @@ class Cluster:
         return self.map.owner(slot_of(key))
 
     def pool(self, node: Node) -> Pool:
-        """Where connections to this node come from."""
+        """The pool of connections to this node."""
         return self._pools.pool(node)
 
     def pool_of(self, key: str) -> Pool:

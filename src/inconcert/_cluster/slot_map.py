@@ -1,4 +1,4 @@
-"""Which master of a cluster has which slots, as a node says it."""
+"""The slot map of a cluster, as a node answers it: each slot and its master."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Self

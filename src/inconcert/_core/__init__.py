@@ -1,4 +1,4 @@
-"""What several primitives share: the session, leases and their renewal, lines of waiters, and bodies of `async with`.
+"""Shared mechanisms of primitives: the session, leases and their renewal, lines of waiters, bodies of `async with`.
 
 A mechanism of one primitive belongs beside that primitive, commands belong in `_redis`, and pure decisions in `_rules`.
 

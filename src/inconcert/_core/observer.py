@@ -1,4 +1,4 @@
-"""What metrics and traces are told: what happens in this process, when it happens.
+"""The observer of metrics and traces: it learns of each event in this process when it happens.
 
 `Observers` are made with each coordinator and producer, and are empty unless somebody measures.  What has something to
 tell calls a method of theirs, or tests them first, so it costs one test when nobody listens.
@@ -35,7 +35,7 @@ class ObservedJob(Protocol):
 
     @property
     def outcome(self) -> str:
-        """How this attempt ended, in the words of `ClaimedJob.outcome`."""
+        """The end of this attempt, in the words of `ClaimedJob.outcome`."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Where commands come from: one opening of a coordinator or producer, of which nothing else has the id."""
+"""The origin of commands: one opening of a coordinator or producer, with an id of its own."""
 
 import itertools
 import secrets

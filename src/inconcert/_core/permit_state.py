@@ -70,7 +70,7 @@ def give_back(session: Session, keys: PermitKeys, holder: str, *, life: float, p
 
 
 def permits_of(holder: str) -> int:
-    """How many permits a holder of this name has."""
+    """The number of permits that a holder of this name has."""
     many = _MANY.fullmatch(holder, max(holder.rfind("x"), 0))
     return int(many[1]) if many else 1
 
@@ -134,7 +134,7 @@ class PermitState(LeaseState):
 
     @property
     def permits(self) -> int:
-        """How many it holds."""
+        """The number of permits that it holds."""
         return permits_of(self.holder)
 
     def loss(self) -> LeaseLost:

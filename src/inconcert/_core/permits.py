@@ -92,7 +92,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         return [holder.decode() for holder in standing.holders]
 
     async def waiters(self) -> int:
-        """How many waiters are in line. One that died in line counts until its turn comes."""
+        """The number of waiters in line. One that died in line counts until its turn comes."""
         standing = await self._inspect()
         return standing.waiting
 

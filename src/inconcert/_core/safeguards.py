@@ -1,4 +1,4 @@
-"""What must be true before a grant is handed out, beyond that the server has made it.
+"""Conditions for handing out a grant, beyond that the server has made it.
 
 Redis replicates asynchronously, so a replica that is promoted may lack the last grants of the old master.  Two options
 of a coordinator keep that from making two holders; the grant is held and renewed meanwhile, in its place in the line.

@@ -1,4 +1,4 @@
-"""What a primitive uses to reach the server, while the coordinator is open."""
+"""The session by which a primitive reaches the server, while the coordinator is open."""
 
 import asyncio
 import sys

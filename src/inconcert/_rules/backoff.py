@@ -1,4 +1,4 @@
-"""How long to wait before a retry."""
+"""The delay before a retry."""
 
 __all__ = ["backoff", "retry_delay"]
 

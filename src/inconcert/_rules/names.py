@@ -1,4 +1,4 @@
-"""Which names users may give to locks, queues, chats and namespaces, ids of jobs and items, and digests of names."""
+"""Rules for names of locks, queues, chats and namespaces, for ids of jobs and items, and digests of names."""
 
 import hashlib
 import re

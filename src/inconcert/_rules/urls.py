@@ -1,4 +1,4 @@
-"""Which URLs are valid, and how to show one without its secrets.
+"""Valid URLs, and showing one without its secrets.
 
 A mistyped URL may have its password anywhere, so only the scheme of a refused URL is shown.
 

@@ -1,4 +1,4 @@
-"""What the scripts of a chat answer: that it was done, or why not."""
+"""Answers of the scripts of a chat: it was done, or why not."""
 
 from inconcert._redis.protocol.replies import Reply
 from inconcert.errors import ChatNotFound, NotAMember

@@ -217,7 +217,7 @@ class Chats(Generic[T]):
         return Message(int(id_), int(at_ms) / 1000, sender, self._codec.decode(text))
 
     async def fetch(self, user: str, *, limit: int | None = None, ack: bool = True) -> list[Batch[T]]:
-        """What is new to a user, their own messages too: one batch for each of their chats with news, in any order.
+        """Fetch what is new to a user, their own messages too: one batch for each chat with news, in any order.
 
         With `ack=True` the read positions move at the moment in which this returns, never before: a fetch that fails or
         is cancelled moves none.  What it returned is not fetched again, even if the process then dies; where that
@@ -246,7 +246,7 @@ class Chats(Generic[T]):
         return batches
 
     async def listen(self, user: str, *, ack: bool = True) -> AsyncGenerator[Batch[T], None]:
-        """What is new to a user, and then what comes, in all of their chats: an endless `async for` of batches.
+        """Follow all chats of a user, unread messages first, then each as it comes: an endless `async for` of batches.
 
         The loop follows the user's membership: a chat that the user enters is included from then on, one that they
         leave is not.  It waits without asking; while the server cannot be reached it keeps trying, and then gets what
@@ -318,7 +318,7 @@ class Chats(Generic[T]):
         return await read_history(self._ref.session, keys, self._codec, chat_id, user, before=end, limit=wanted)
 
     async def unread(self, user: str) -> dict[str, int]:
-        """How many messages of others a user has not read, for each chat that has any. No read position moves.
+        """Count the messages of others that a user has not read, for each chat that has any. No position moves.
 
         Messages that were dropped before they were read count too.
 

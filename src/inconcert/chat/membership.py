@@ -1,4 +1,4 @@
-"""Who is in a chat: creating one, joining and leaving it, and the list of its members."""
+"""Membership of a chat: creating one, joining and leaving it, and the list of its members."""
 
 import secrets
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _MOST_RECIPIENTS = 10_000  # of a new chat, in one script
 
 
 class Caps(NamedTuple):
-    """How much a chat keeps; see `Chats.create`."""
+    """The caps of a chat; see `Chats.create`."""
 
     max_messages: int
     max_age_ms: int

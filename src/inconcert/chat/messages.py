@@ -32,7 +32,7 @@ class Message(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[T]):
-    """What is new for a user in one chat.
+    """The new messages for a user in one chat.
 
     Attributes:
         chat_id: Which chat.

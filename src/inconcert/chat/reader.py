@@ -181,7 +181,7 @@ async def read_history(
 
 
 async def count_unread(session: Session, keys: ChatKeyspace, user: str) -> dict[str, int]:
-    """How many messages of others a user has not read, for each chat that has any; see `Chats.unread`."""
+    """The number of messages of others that a user has not read, for each chat that has any; see `Chats.unread`."""
     counts: dict[str, int] = {}
     uncounted = {chat.chat_id: -1 for chat in await list_unread(session, keys, user)}
     while uncounted:

@@ -38,7 +38,7 @@ class Action:
     Attributes:
         verb: Such as `purge`.
         done: Such as `purged`.
-        things: To what, such as `dead jobs`.
+        things: To what, such as `dead letters`.
         so: What follows from it, in a sentence.
     """
 

@@ -1,4 +1,4 @@
-"""Where a worker listens, as its options say it."""
+"""Addresses at which a worker listens, read from its options."""
 
 __all__ = ["address_in"]
 

@@ -42,7 +42,7 @@ def bench(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """What this machine and this server do together: round trips, locks and jobs."""
+    """Measure this machine and this server together: round trips, locks and jobs."""
     figures = ask(url, namespace, lambda concert: _figures(concert, seconds))
     if as_json:
         print_json(figures)

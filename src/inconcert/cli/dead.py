@@ -16,8 +16,8 @@ from inconcert.tasks.records.status import JobStatus
 
 __all__ = ["app"]
 
-_REPLAY = Action("replay", "replayed", "dead jobs", "They run again, as if they were new.")
-_PURGE = Action("purge", "purged", "dead jobs", "Their arguments are lost.")
+_REPLAY = Action("replay", "replayed", "dead letters", "They run again, as if they were new.")
+_PURGE = Action("purge", "purged", "dead letters", "Their arguments are lost.")
 
 app = typer.Typer(no_args_is_help=True, help="List, replay or purge jobs that were dead-lettered.")
 
@@ -56,7 +56,7 @@ def list_dead(
             (job.id, job.task, job.queue, job.attempts, ago(job.died_at), call(job.args, job.kwargs), job.error)
             for job in jobs
         ),
-        empty="no dead job",
+        empty="no dead letter",
     )
 
 

@@ -19,7 +19,7 @@ _TIMEOUT = 5.0  # seconds to connect, and for each answer
 
 
 def doctor(*, url: Url = None, namespace: Namespace = None, as_json: Json = False) -> None:
-    """What is not as it should be, on the server and in the namespace; exit with 1 if there is something."""
+    """Check the server and the namespace for problems; exit with 1 if there is one."""
     seen = ask_unopened(url, namespace, _seen)
     found, unseen = findings(seen), seen.examination.unseen
     if as_json:

@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what it was asked."""
+"""Exits of a command that cannot do what it was asked."""
 
 import sys
 from typing import NoReturn

@@ -1,4 +1,4 @@
-"""What a job forks, such as the processes of a `multiprocessing.Pool`, is not the worker.
+"""A process that a job forks, such as the processes of a `multiprocessing.Pool`, is not the worker.
 
 A fork inherits the handlers of signals, the descriptor through which they wake the event loop up, and all sockets. So a
 signal to the child would reach the worker, and not end the child; and the server would take a worker that has died for

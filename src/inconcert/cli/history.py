@@ -18,7 +18,7 @@ def history(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """How the last jobs of a task with history= have ended, the latest first."""
+    """List how the last jobs of a task with history= have ended, the latest first."""
     found = ask(url, namespace, lambda concert: concert.tasks.history(task, limit=limit))
     if as_json:
         print_json(found)

@@ -1,4 +1,4 @@
-"""Where a command's log goes, and how it looks."""
+"""The log of a command: its place and its format."""
 
 import logging
 from enum import StrEnum

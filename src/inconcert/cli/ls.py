@@ -33,7 +33,7 @@ def ls(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """What all processes hold and wait for, as they answer it themselves."""
+    """List what all processes hold and wait for, as they answer it themselves."""
     for thing in things or ():
         if ":" not in thing:
             refuse(f"{thing!r} is not KIND:NAME; write such as lock:{thing}")

@@ -1,4 +1,4 @@
-"""Where a worker answers with its metrics."""
+"""The address at which a worker answers with its metrics."""
 
 import logging
 from collections.abc import Generator, Sequence

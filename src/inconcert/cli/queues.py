@@ -20,7 +20,7 @@ def queues(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """How much work tasks' queues have."""
+    """Show how much work the queues of tasks have."""
 
     async def question(concert: Coordinator) -> TaskStats:
         return await concert.tasks.stats(*(names or ()))
@@ -47,6 +47,6 @@ def queues(
         ),
         empty="no queue",
     )
-    say(f"{stats.workers:,} workers, {stats.dead:,} dead jobs")
+    say(f"{stats.workers:,} workers, {stats.dead:,} dead letters")
     if stats.unserved:
         say(f"jobs wait, and nobody serves: {', '.join(stats.unserved)}")

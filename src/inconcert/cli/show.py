@@ -31,7 +31,7 @@ _ITEMS_OF = "items:"  # and the name of a queue
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is kept of a job; what it does not have is None or empty.
+    """A job as it is kept; parts that it does not have are None or empty.
 
     Attributes:
         id: Which job.

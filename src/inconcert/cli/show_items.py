@@ -18,7 +18,7 @@ _LONGEST = 200  # characters of an item in a table
 
 @dataclass(frozen=True, slots=True)
 class ShownItems:
-    """What is in a queue of items.
+    """The contents of a queue of items.
 
     Attributes:
         name: Which queue.

@@ -1,4 +1,4 @@
-"""How answers are printed: as a table for people, or as JSON for programs."""
+"""Printed answers: a table for people, or JSON for programs."""
 
 import json
 import time

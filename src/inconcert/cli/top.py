@@ -26,7 +26,7 @@ _MOST = 15  # rows of each table
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What goes on at one time.
+    """One moment of a namespace.
 
     Attributes:
         tasks: How much work there is.
@@ -89,7 +89,7 @@ async def _look(concert: Coordinator) -> _Seen:
 
 
 def _rates(before: TaskStats, now: TaskStats, elapsed: float) -> dict[str, float]:
-    """How many jobs of each queue end in a second."""
+    """The number of jobs of each queue that end in a second."""
     return {
         name: (queue.finished - before.queues[name].finished) / elapsed
         for name, queue in now.queues.items()
@@ -99,7 +99,7 @@ def _rates(before: TaskStats, now: TaskStats, elapsed: float) -> dict[str, float
 
 def _shown(seen: _Seen, rates: Mapping[str, float]) -> RenderableType:
     stats = seen.tasks
-    work = f"{stats.workers:,} workers, {stats.dead:,} dead jobs"
+    work = f"{stats.workers:,} workers, {stats.dead:,} dead letters"
     locks = f"{len(seen.held):,} held, {len(seen.waiters):,} waited for"
     parts: list[RenderableType] = [styled(f"{work}; {locks}", "bold")]
     queues = sorted(stats.queues.items(), key=lambda item: (-item[1].ready, item[0]))[:_MOST]

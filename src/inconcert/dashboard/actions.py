@@ -1,4 +1,4 @@
-"""What a dashboard changes: one permission each."""
+"""Changes that a dashboard makes: one permission each."""
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -67,10 +67,10 @@ async def _cancel(site: Site, form: Form) -> tuple[str, str]:
 async def _reschedule(site: Site, form: Form) -> tuple[str, str]:
     job = site.concert.tasks.job(_job_id(form))
     try:
-        is_due_then = await job.reschedule(delay=float(form.get("delay", "")))
+        rescheduled = await job.reschedule(delay=float(form.get("delay", "")))
     except ValueError:
         raise HTTPException(400, "The delay is not a number of seconds from 0 to 10 years.") from None
-    if not is_due_then:
+    if not rescheduled:
         raise HTTPException(409, f"Job {job.id} is too late to be rescheduled: it is in its queue, runs or has ended.")
     return f"job {job.id}", f"jobs/{job.id}"
 
@@ -92,7 +92,7 @@ async def _replay_all(site: Site, form: Form) -> tuple[str, str]:
     queue, task = await _filter(site, form)
     reason = await _reason(site.concert, form)
     number = await site.concert.tasks.replay_all(queue=queue, task=task, reason=reason, limit=_MANY)
-    return f"{number} dead jobs{_told(None, queue, task, reason)}", "dead"
+    return f"{number} dead letters{_told(None, queue, task, reason)}", "dead"
 
 
 async def _replay(site: Site, form: Form) -> tuple[str, str]:
@@ -138,7 +138,7 @@ async def _purge_all(site: Site, form: Form) -> tuple[str, str]:
     queue, task = await _filter(site, form)
     reason = await _reason(site.concert, form)
     number = await site.concert.tasks.purge_all(queue=queue, task=task, reason=reason)
-    return f"{number} dead jobs{_told(None, queue, task, reason)}", "dead"
+    return f"{number} dead letters{_told(None, queue, task, reason)}", "dead"
 
 
 async def _release(site: Site, form: Form) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What the pages show of jobs."""
+"""Jobs, as the pages show them."""
 
 import asyncio
 from collections import Counter

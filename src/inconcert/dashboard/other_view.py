@@ -1,4 +1,4 @@
-"""What the pages show of queues of items, mailboxes, chats, rate limiters and signals.
+"""Queues of items, mailboxes, chats, rate limiters and signals, as the pages show them.
 
 Nobody keeps a list of them: those that processes hold or wait for are shown, and any that is looked up by its name.
 """

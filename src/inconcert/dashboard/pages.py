@@ -68,6 +68,6 @@ class Pages:
 
 
 def _root(request: Request) -> str:
-    """Where the dashboard is mounted, without a slash at its end."""
+    """The path at which the dashboard is mounted, without a slash at its end."""
     root: str = request.scope.get("root_path", "")
     return root

@@ -10,7 +10,7 @@ __all__ = ["Allow", "Permission", "read_only"]
 
 
 class Permission(StrEnum):
-    """What a request wants to do.
+    """A permission, which a request needs.
 
     Attributes:
         VIEW: See any page: names, arguments, results, tracebacks.

@@ -1,4 +1,4 @@
-"""What a dashboard shows of what may be secret."""
+"""Redaction: the part of a secret that a dashboard shows."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias

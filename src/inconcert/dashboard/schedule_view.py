@@ -1,4 +1,4 @@
-"""What the dashboard shows of schedules."""
+"""Schedules, as the dashboard shows them."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -1,4 +1,4 @@
-"""What the index keeps of a document."""
+"""A document, as the index keeps it."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -159,7 +159,7 @@ class Index:
         await session.run(_CLEAR(self._keys, request=session.new_address()))
 
     async def size(self) -> int:
-        """How many documents there are. Cost: 1 round trip."""
+        """The number of documents. Cost: 1 round trip."""
         size: int = await self._ref.session.run(_SIZE(self._keys))
         return size
 

@@ -1,4 +1,4 @@
-"""What a search looks for: `redis locks -java "hand over" pre*`."""
+"""A query of a search: `redis locks -java "hand over" pre*`."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""How much the words of a query say of a document: its relevance.
+"""The relevance of a document to the words of a query.
 
 It is that of BM25: for each word, how rare it is among all documents, times its share in this one, which grows with its
 occurrences and shrinks with the length of the text.  BM25 compares the length with the average of all.  Here it is

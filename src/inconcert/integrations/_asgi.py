@@ -1,4 +1,4 @@
-"""What ASGI frameworks have in common: clients that hang up, a service that is told to stop, requests with a key.
+"""Common parts of ASGI frameworks: clients that hang up, a service that is told to stop, requests with a key.
 
 Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 """

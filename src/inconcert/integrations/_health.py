@@ -1,4 +1,4 @@
-"""Whether this process works, and whether it can do its work now."""
+"""Health checks: this process works, and can do its work now."""
 
 import asyncio
 

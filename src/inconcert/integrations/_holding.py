@@ -1,4 +1,4 @@
-"""What a handler holds or takes for its request.
+"""Locks and permits that a handler holds or takes for its request.
 
 Source: https://www.ietf.org/archive/id/draft-ietf-httpapi-ratelimit-headers-11.html
 """

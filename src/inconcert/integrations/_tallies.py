@@ -1,4 +1,4 @@
-"""What a process counts and measures for its metrics: plain numbers, which only a scrape turns into something else."""
+"""Counts and durations of a process for its metrics: plain numbers, which only a scrape turns into something else."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -134,7 +134,7 @@ class Tallies(Observer):
     def job_left(self, job: ObservedJob, error: BaseException | None) -> None:
         del error
         self.busy -= 1
-        is_first = job.attempt == 1 and not job.was_begun and not job.begins_anew  # which is not known before
+        is_first = job.attempt == 1 and not job.was_begun and not job.begins_anew  # known after the first step
         if is_first and not job.is_dependent:
             labels, due_at = self._labels(job.task, job.queue), job.due_at
             if due_at is None:

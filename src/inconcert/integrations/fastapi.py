@@ -231,7 +231,7 @@ async def cancel_on_disconnect(connection: HTTPConnection) -> AsyncGenerator[Non
 
 
 def chat_stream(request: Request, concert: Coordinator, user: str) -> Response:
-    """What is new in the chats of a user, as server-sent events: return it from a handler.
+    """Stream the news in a user's chats as server-sent events: return it from a handler.
 
     Each event is a batch, as `Chats.listen` gives it, and a comment comes every 15 s.  A browser that loses its
     connection comes back with the id of the last event: what it had got counts as read then, and the rest follows.
@@ -249,7 +249,7 @@ def chat_stream(request: Request, concert: Coordinator, user: str) -> Response:
 
 
 def job_stream(request: Request, concert: Coordinator, job_id: str) -> Response:
-    """What a job yields, as server-sent events: return it from a handler.
+    """Stream the items that a job yields as server-sent events: return it from a handler.
 
     Each item is an event `{"value": ..., "attempt": ...}`, and a comment comes every 15 s. Other events are `restarted`
     with `attempt`, `gap` with `missed`, and as the last one `end` with the `status` of the job, upon which the page

@@ -194,7 +194,7 @@ async def while_connected(request: _Request) -> AsyncGenerator[None]:
 
 
 def chat_stream(request: _Request, concert: Coordinator, user: str) -> Response[bytes]:
-    """What is new in the chats of a user, as server-sent events: return it from a handler.
+    """Stream the news in a user's chats as server-sent events: return it from a handler.
 
     Each event is a batch, as `Chats.listen` gives it, and a comment comes every 15 s.  A browser that loses its
     connection comes back with the id of the last event: what it had got counts as read then, and the rest follows.
@@ -212,7 +212,7 @@ def chat_stream(request: _Request, concert: Coordinator, user: str) -> Response[
 
 
 def job_stream(request: _Request, concert: Coordinator, job_id: str) -> Response[bytes]:
-    """What a job yields, as server-sent events: return it from a handler.
+    """Stream the items that a job yields as server-sent events: return it from a handler.
 
     Each item is an event `{"value": ..., "attempt": ...}`, and a comment comes every 15 s. Other events are `restarted`
     with `attempt`, `gap` with `missed`, and as the last one `end` with the `status` of the job, upon which the page

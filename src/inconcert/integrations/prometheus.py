@@ -63,7 +63,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Metrics(Collector):
-    """What a coordinator does, as a collector of `prometheus_client`; make it at module level, next to the coordinator.
+    """A collector of `prometheus_client` for a coordinator; make it at module level, next to the coordinator.
 
     Mount `metrics.asgi` at `/metrics`, or expose the registry in any other way.
 

@@ -170,7 +170,7 @@ class Mailbox(Generic[T]):
             await call
 
     async def unread(self) -> int:
-        """How many messages a fetch would find. Those claimed by other fetches do not count."""
+        """The number of messages that a fetch would find. Those claimed by other fetches do not count."""
         count: int = await self._ref.session.run(_UNREAD(self._keys, max_age_ms=self._max_age_ms))
         return count
 

@@ -1,4 +1,4 @@
-"""What happens in a group, as scripts publish it and as watchers get it."""
+"""Changes of a group, as scripts publish them and as watchers get them."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self, TypeAlias

@@ -1,4 +1,4 @@
-"""What joining returns: a member of a group."""
+"""A member of a group, as joining returns it."""
 
 from collections.abc import AsyncGenerator, Iterable
 

@@ -1,4 +1,4 @@
-"""Where a group of members is on the server, and reading it from there."""
+"""The place of a group of members on the server, and reading it from there."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -28,7 +28,7 @@ _COUNT = load("members/count").bind(MemberKeys)
 
 
 class Place(NamedTuple):
-    """Where a group is.
+    """The place of a group.
 
     Attributes:
         name: The group's.

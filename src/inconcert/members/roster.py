@@ -1,4 +1,4 @@
-"""What one process knows of a group: who is in it, with what value, and which key belongs to whom.
+"""The roster of a group in one process: its members, their values, and the owner of each key.
 
 There is one roster for all members and watchers of a group in a process.  Each change brings the group from one version
 to the next, and is published with both numbers: so a roster that misses one sees it by the next, or by the version that

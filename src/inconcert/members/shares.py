@@ -1,4 +1,4 @@
-"""How keys go from one member to another: claimed on the server, and let go of before the next may have them.
+"""Keys on their way from one member to another: claimed on the server, and let go of before the next may have them.
 
 A member claims the keys that are its own by `Division`, and gets those that nobody has.  When another becomes their
 owner, its user is given a smaller set; asking for the next one says that it has let go of the rest, which then is

@@ -130,7 +130,7 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
 
     @property
     def item(self) -> T:
-        """What was put in."""
+        """The item that was put in."""
         return self._state.item
 
     @property

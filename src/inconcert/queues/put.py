@@ -60,7 +60,7 @@ def item_codec(name: str, item_type: Any) -> Codec[Any]:  # noqa: ANN401 - also 
 
 
 class PutTerms(NamedTuple, Generic[T]):
-    """How items are put into one queue."""
+    """The sender of items into one queue."""
 
     codec: Codec[T]
     order: QueueOrder

@@ -31,7 +31,7 @@ _MOST = 500  # items in one script that drops them
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """How much there is in a queue.
+    """The contents of a queue, in numbers.
 
     Attributes:
         ready: Items that may be taken now.
@@ -94,7 +94,7 @@ class Queue(Generic[T]):
         order: `fifo`: new items join the back. `lifo`: the front. Items are always taken from the front.
         ttl: After how many seconds of silence a process is presumed dead and its items are requeued.
         max_attempts: How many attempts may fail before an item is dead-lettered.
-        max_crashes: How many processes may die with an item before it is dead-lettered, as what may kill them.
+        max_crashes: How many processes may die with an item before it is dead-lettered as the cause.
         maxsize: Limit on unacknowledged items: ready, delayed or claimed; None for no limit.
         delivery: `at_least_once`, or `at_most_once`: an item counts as done when it is handed out.
 
@@ -230,7 +230,7 @@ class Queue(Generic[T]):
 
         Raises:
             ValueError: `limit` is not from 1 to 500; `within` or `timeout` is negative, or not a number.
-            TimeoutError: As for `get`, and so are the others.
+            TimeoutError: As for `get`. It also raises every other error of `get`.
             QueueShutDown: As for `get`.
             NotConnected: As for `get`.
             Unavailable: As for `get`.
@@ -298,11 +298,11 @@ class Queue(Generic[T]):
             raise StopAsyncIteration from None
 
     async def size(self) -> int:
-        """How many items may be taken now."""
+        """The number of items that may be taken now."""
         return (await self.counts()).ready
 
     async def counts(self) -> QueueCounts:
-        """How many items there are, and where; and whether more may come."""
+        """Counts of the items by where they are, and whether more may come."""
         state, _ = await self._inspect()
         return QueueCounts(state.ready, state.delayed, state.claimed, state.dead, is_shut_down=bool(state.shut))
 

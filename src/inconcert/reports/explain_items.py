@@ -17,7 +17,7 @@ _MOST = 20  # consumers that are told of
 
 
 async def explain_items(ref: SessionRef, name: str, ask: Callable[[], Awaitable[Inspection | Reason]]) -> Explanation:
-    """How a queue of items is served.
+    """The service of a queue of items.
 
     Args:
         ref: Refers to the open session.

@@ -285,7 +285,7 @@ class JobQuestion:
 
 
 async def explain_queue(tasks: Tasks, name: str) -> Explanation:
-    """How a queue of jobs is served."""
+    """The service of a queue of jobs."""
     stats = await tasks.stats(name)
     queue = stats.queues[name]
     workers = await tasks.workers()

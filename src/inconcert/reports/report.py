@@ -64,7 +64,7 @@ class _Entry:
 
     @property
     def permits(self) -> int:
-        """How many permits it has or wants, if it is of a semaphore; otherwise 1."""
+        """The number of permits it has or wants, if it is of a semaphore; otherwise 1."""
         return permits_of(self.holder) if self.kind == "semaphore" else 1
 
 
@@ -263,7 +263,7 @@ class Deadlock:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What the processes of a namespace hold and wait for.
+    """The report of a namespace's processes: what they hold and wait for.
 
     Attributes:
         processes: Those that answered, the oldest first.
@@ -276,11 +276,11 @@ class Inspection:
     deadlocks: tuple[Deadlock, ...] = ()
 
     def locks(self) -> list[HeldLock]:
-        """What is held, the oldest first."""
+        """Held entries, the oldest first."""
         return held_locks(self.processes)
 
     def waiters(self) -> list[Waiter]:
-        """What is waited for, the longest wait first."""
+        """Waits, the longest first."""
         return waiters(self.processes)
 
 
@@ -288,7 +288,7 @@ _OF_HELD, _OF_WAITS = ([field.name for field in fields(of)] for of in (HeldEntry
 
 
 def held_locks(processes: Iterable[ProcessReport]) -> list[HeldLock]:
-    """What these hold, the oldest first."""
+    """The entries that these hold, the oldest first."""
     processes = tuple(processes)
     waiting = Counter((wait.kind, wait.name) for process in processes for wait in process.waits)
     found = [
@@ -306,7 +306,7 @@ def held_locks(processes: Iterable[ProcessReport]) -> list[HeldLock]:
 
 
 def waiters(processes: Iterable[ProcessReport]) -> list[Waiter]:
-    """What these wait for, the longest wait first."""
+    """The entries that these wait for, the longest wait first."""
     found = [
         Waiter(
             **{name: getattr(entry, name) for name in _OF_WAITS},
@@ -321,7 +321,7 @@ def waiters(processes: Iterable[ProcessReport]) -> list[Waiter]:
 
 
 def ago(moment: float, now: float | None = None) -> str:
-    """How long ago that is, or how long until then, by this machine's clock unless another's is given."""
+    """Seconds since that instant, or until it, by this machine's clock unless another's is given."""
     return in_words(abs((time.time() if now is None else now) - moment))
 
 

@@ -49,7 +49,7 @@ class HandOver(NamedTuple):
 
 
 def terms_of(row: Row) -> Terms:
-    """How a row is handed over."""
+    """The handing over of a row."""
     return msgspec.json.decode(row.terms, type=Terms)
 
 

@@ -1,4 +1,4 @@
-"""What users need to test code that coordinates: another server under it, assertions, and a simulated world.
+"""Tools for testing code that coordinates: another server under it, assertions, and a simulated world.
 
 It needs `inconcert[testing]`.  The fixture `concert` is in `pytest_inconcert`, which pytest finds by itself.
 """

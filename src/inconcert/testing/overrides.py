@@ -51,7 +51,7 @@ def override(concert: CoordinatorT, client: Client | None = None) -> "Override[C
 
 
 class Override(Generic[CoordinatorT]):
-    """What `override` returns, to be entered once."""
+    """An override, to be entered once."""
 
     def __init__(self, concert: CoordinatorT, client: Client | None) -> None:
         self._concert = concert

@@ -319,7 +319,7 @@ class _Clock:
         return self._now
 
     def shown(self) -> float:
-        """What the clock of the process that asks shows."""
+        """The time by the clock of the process that asks."""
         ahead = _ahead.get()
         return _BEGIN + self.now() + (self.server_is_ahead if ahead is None else ahead)
 

@@ -5,7 +5,7 @@
 -- ARGV  worker  string, unique to this opening of a consumer
 -- ARGV  ttl_ms  number > 0
 -- ARGV  is_new  1 to begin, 0 to go on
--- ARGV  skip    integer >= 0: how many of the dead to pass over, which may be such as cannot be recovered
+-- ARGV  skip    integer >= 0: how many of the dead to skip, because they could not be recovered
 -- ARGV  about   string, for those that list workers; '' for none
 -- RETURNS  {alive, at_ms, next_ms, news, count, worker, ...}: 0 if it was presumed dead before; the lease clock; milliseconds
 --          until another may be; 1 if there are news to be passed on; how many jobs it holds, as the server knows it; up to 10

@@ -55,7 +55,7 @@ for _, line in ipairs({{looks_in_code, due_in_code}, {looks, due}}) do
     left = left - 1
     local state, definition = redis.call('HGET', schedules, id), redis.call('HGET', definitions, id)
     if not state or not definition then
-      redis.call('ZREM', line[1], id)  -- only what does not come from us is so
+      redis.call('ZREM', line[1], id)  -- a value that we did not write
     else
       bytes = bytes + #definition
       redis.call('ZADD', line[1], held_ms, id)

@@ -1,4 +1,4 @@
-"""What differs between versions of redis-py; everything else used here is the same in 5.1 to 8."""
+"""Differences between versions of redis-py; everything else used here is the same in 5.1 to 8."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Whether a connection that Sentinels have led to is one to a master.
+"""The role of a server that Sentinels have named: a master, or not.
 
 A Sentinel may be the last to hear of a failover, and a replica may be configured to accept writes, which its master
 then overwrites.  So the first command on such a connection is a question.

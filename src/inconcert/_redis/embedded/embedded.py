@@ -40,7 +40,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """Where the server listens, `unix:///...`; a new path after every start.
+        """The URL of the server, `unix:///...`; a new path after every start.
 
         Raises:
             Unavailable: The server is not started.

@@ -48,7 +48,7 @@ class EmbeddedCluster:
 
     @property
     def url(self) -> str:
-        """Where its nodes listen, and the file with the password; new ones after every start.
+        """The URL of its nodes, with the file with the password; new ones after every start.
 
         Raises:
             Unavailable: The cluster is not started.

@@ -59,7 +59,7 @@ class NodePools:
             await pool.disconnect()
 
     def pool(self, node: Address) -> Pool:
-        """Where connections to this node come from."""
+        """The pool of connections to this node."""
         pool = self._pools.get(node)
         if pool is None:
             host, port = node

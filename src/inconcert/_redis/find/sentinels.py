@@ -1,4 +1,4 @@
-"""Which server is the master now, asked of Sentinels.
+"""The present master, asked of Sentinels.
 
 All of them are asked at once, and the answer with the highest configuration epoch counts.  Each failover raises the
 epoch, so a Sentinel that was cut off, and still names the old master, is outvoted by one that knows better.

@@ -1,4 +1,4 @@
-"""Where the client comes from: a URL, the user's own client, or a server started by the coordinator."""
+"""Sources of the client: a URL, the user's own client, or a server started by the coordinator."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ _log = logging.getLogger("inconcert.redis")
 
 
 class Source(Protocol):
-    """Where the client comes from."""
+    """The source of the client."""
 
     @property
     def url(self) -> str | None:

@@ -127,7 +127,7 @@ class Script:
         """A function that fills in the keys and arguments.
 
         It takes a bundle of each of these types, with keys as attributes; and by keywords, named as in the header,
-        the arguments and the keys that no bundle has.  What is of any length (`ARGV[3..]`) is an iterable, flat.
+        the arguments and the keys that no bundle has.  Variable-length arguments (`ARGV[3..]`) are one flat iterable.
         """
         if bundles not in self._binders:
             self._binders[bundles] = self._binder(bundles)

@@ -1,4 +1,4 @@
-"""What kind of server answers, checked once when a coordinator opens.
+"""The kind of server that answers, checked once when a coordinator opens.
 
 A replica or a cluster node lets us subscribe but refuses the first script, or every other one, so it is rejected at
 once.  Every user may run `HELLO`, and it costs little beside what opening sends anyway.

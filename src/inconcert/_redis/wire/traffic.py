@@ -1,4 +1,4 @@
-"""How much this process has sent, over all its connections for commands: asked for by metrics."""
+"""Traffic of this process, over all its connections for commands; metrics ask for it."""
 
 __all__ = ["Traffic", "traffic"]
 

@@ -1,4 +1,4 @@
-"""What carries the commands of a process: as its callers see it, and as a channel sees what it is a part of.
+"""The transport of a process's commands: as its callers see it, and as a channel sees what it is a part of.
 
 `channel.py` carries them to one server, `_cluster/router.py` to the masters of a cluster.
 """

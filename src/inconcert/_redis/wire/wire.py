@@ -270,7 +270,7 @@ class _TransportWire(asyncio.Protocol):
 
 
 def _untaken(transport: asyncio.WriteTransport) -> int:
-    """How many bytes wait for the peer, in the transport and in the system's buffer."""
+    """The number of bytes that wait for the peer, in the transport and in the system's buffer."""
     waiting = transport.get_write_buffer_size()
     with suppress(ImportError, OSError, ValueError, AttributeError):  # not on Windows; or it is closed
         import fcntl  # noqa: PLC0415

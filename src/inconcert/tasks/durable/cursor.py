@@ -1,4 +1,4 @@
-"""How far a loop over many items is, in one attempt of its job: see `loop.py`."""
+"""The position of a loop over many items, in one attempt of its job: see `loop.py`."""
 
 import time
 from typing import Any

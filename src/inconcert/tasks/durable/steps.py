@@ -255,11 +255,11 @@ class Steps:
             await self._read()
 
     async def begin_loop(self, name: str, loop: object) -> Cursor:
-        """How far the loop of this name is; also of one that was left before its end, which goes on from there.
+        """The position of the loop of this name; also of one that was left before its end, which goes on from there.
 
         Raises:
             StepChanged: What was kept is not of a loop.
-            StepRefused: As for `take`, and so are the others.
+            StepRefused: As for `take`. It also raises every other error of `take`.
         """
         cursor = self._cursors.get(name)
         if cursor is None or cursor.is_in_use or (cursor.position.is_at_end and not self.are_only_read):
@@ -277,7 +277,7 @@ class Steps:
     def note_left_loops(self) -> None:
         """Note which loops the body has left before their end, now that it goes on: so it does when it is undone.
 
-        Not while its caller handles an error, which may be what has ended a loop.
+        Skipped while an exception is being handled: that exception may have ended the loop.
         """
         for cursor in () if self.is_undoing or sys.exception() else self._cursors.values():
             if cursor.is_left and (cursor.number or self._has_room(cursor)):
@@ -295,7 +295,7 @@ class Steps:
         """Keep how far a loop is.
 
         Raises:
-            StepRefused: As for `take`, and so are the others.
+            StepRefused: As for `take`. It also raises every other error of `take`.
         """
         if not cursor.number and not self._has_room(cursor):
             raise self._refused(cursor.name, f"the job has {self._most} steps already, or too large ones")
@@ -536,7 +536,7 @@ class Steps:
         return cursor.number, cursor.position.done, text
 
     async def _rest(self, name: str, call: StepCall, seconds: float) -> float:
-        """How much is left, in seconds, of a time that began with the first call in the job."""
+        """The rest, in seconds, of a time that began with the first call in the job."""
 
         async def ends_at() -> float:
             return time.monotonic() + self._ahead + seconds

@@ -1,4 +1,4 @@
-"""What a job undoes before it ends without success: its body runs once more, and the latest is undone first.
+"""Undoing a job that ends without success: its body runs once more, and the latest is undone first.
 
 A body is the only place that knows what there is to undo, and with which values. So the job is not ended at once: its
 body runs again, on its kept steps alone. It comes as far as it had come, having registered everything anew; and as its

@@ -151,7 +151,7 @@ class Job(Generic[R_co]):
     def stream(self, as_type: type[T], *, after: str | None = None) -> Stream[T]: ...
 
     def stream(self, as_type: type[Any] | None = None, *, after: str | None = None) -> Stream[Any]:
-        """What an async generator yields, as it comes: an `async for` that ends with the job.
+        """Follow an async generator's items as they come: an `async for` that ends with the job.
 
         It begins with the first item that is kept, or behind one. A `Gap` stands in the place of items that were
         dropped, and a `Restarted` where another attempt begins anew: what came before it no longer counts. While the
@@ -223,8 +223,8 @@ class Job(Generic[R_co]):
                 0 for at once.
 
         Returns:
-            True if it is due then; False if it is too late: it is already in its queue, runs or has ended, or there is
-            no such job.
+            True if it was rescheduled; False if it is too late: it is already in its queue, runs, has ended, or does
+            not exist.
 
         Raises:
             ValueError: `delay` is not from 0 to 10 years.
@@ -242,8 +242,8 @@ class Job(Generic[R_co]):
         session = self._link.ref.session
         request = session.new_address()
         command = RESCHEDULE(keys, place, delay_ms=delay_ms, name=place.name, request=request, ids=[self.id])
-        is_due_then: int = await session.run(command)
-        return bool(is_due_then)
+        rescheduled: int = await session.run(command)
+        return bool(rescheduled)
 
     async def send(self, name: str, value: object) -> bool:
         """Send the job a message, for which it waits, or will wait, with `durable.wait_for`.

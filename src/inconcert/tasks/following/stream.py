@@ -32,7 +32,7 @@ _ID = re.compile(r"(\d{1,15})-(\d{1,15})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class StreamItem(Generic[T]):
-    """What a job has yielded.
+    """The stream of a job.
 
     Attributes:
         id: Which item; `Job.stream(after=id)` goes on behind it.

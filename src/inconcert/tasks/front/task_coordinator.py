@@ -1,4 +1,4 @@
-"""What a coordinator does with tasks: register, schedule, enqueue, run, operate."""
+"""The coordinator's side of tasks: register, schedule, enqueue, run, operate."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,7 +83,7 @@ class TaskCoordinator:
 
     @property
     def tasks(self) -> "Tasks":
-        """What operators do with tasks: inspect, replay, purge, pause. See `Tasks`."""
+        """Operators' calls: inspect, replay, purge, pause. See `Tasks`."""
         return self._parts.tasks
 
     @property
@@ -146,7 +146,7 @@ class TaskCoordinator:
             name: The name by which workers find it; by default its module and qualified name. For a script that is run,
                 the module is the one that others import.
             max_attempts: How many attempts may fail before a job is dead-lettered.
-            max_crashes: How many workers may die with a job before it is dead-lettered, as what may kill them.
+            max_crashes: How many workers may die while they run a job before it is dead-lettered as the cause.
             result_ttl: How long the result of a job is kept, in seconds; 0 keeps none.
             expires: Seconds after which a job is dead-lettered instead of started; None for never.
             time_limit: Seconds after which an attempt is cancelled, and fails with TimeoutError; None for never. A

@@ -1,4 +1,4 @@
-"""What operators do with tasks: inspect queues and dead letters, replay, purge, pause."""
+"""Operators' calls: inspect queues and dead letters, replay, purge, pause."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ __all__ = ["Tasks"]
 
 
 class Tasks:
-    """What operators do with the tasks of a namespace: `concert.tasks`."""
+    """Operators' calls for the tasks of a namespace: `concert.tasks`."""
 
     def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches, registry: Registry) -> None:
         self._ref = ref
@@ -68,7 +68,7 @@ class Tasks:
         return Group(self._ref, self._jobs, self._watches, check_group_id(group_id))
 
     async def stats(self, *queues: str) -> TaskStats:
-        """How much work there is, in these queues.
+        """Count the work in these queues.
 
         Args:
             queues: Names of queues; without any, all to which a job was ever enqueued.
@@ -174,7 +174,7 @@ class Tasks:
         return await self._counters.lately(limit)
 
     async def history(self, task: Task[..., Any] | str, *, limit: int = 100) -> list[EndedJob]:
-        """How the last jobs of a task with `history=` have ended, the latest first, as `Task.history` returns it.
+        """List how the last jobs of a task with `history=` have ended, the latest first, as `Task.history` returns it.
 
         Args:
             task: Which, or its name. The function need not be registered here.
@@ -189,7 +189,7 @@ class Tasks:
         return await self._histories.latest(name_of_task(task), limit)
 
     async def describe(self, *job_ids: str) -> dict[str, JobInfo]:
-        """What is stored of these jobs, as far as they have not ended, or were dead-lettered.
+        """Describe these jobs from what is stored, as far as they have not ended, or were dead-lettered.
 
         Args:
             job_ids: Which jobs, in any number.

@@ -84,7 +84,7 @@ class DeadJobs:
         return dropped
 
     async def count_latest(self, count: int) -> list[int]:
-        """How many of the latest `count` dead letters lie in each partition."""
+        """The number of the latest `count` dead letters in each partition."""
         if len(self._jobs.partitions) == 1 or count == 0:
             return [count] * len(self._jobs.partitions)
         latest: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""What is done to many jobs at once: a portion is listed, and then changed by one script for each of its queues.
+"""Acts on many jobs at once: a portion is listed, and then changed by one script for each of its queues.
 
 Whatever stops it, a job is done with or untouched, and a second call goes on with those that are left.
 """

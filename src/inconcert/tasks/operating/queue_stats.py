@@ -1,4 +1,4 @@
-"""How much work each queue of jobs has, and how far the limits of tasks are used."""
+"""The work in each queue of jobs, and the use of each limit of tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _QUEUES_AT_ONCE = 250  # queues that one script looks at: about 5 ms
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """How much work one queue has.
+    """The work of one queue, in numbers.
 
     Attributes:
         ready: Jobs that may run now, also those that wait for nothing but the turn of their key. Jobs that were
@@ -49,7 +49,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class LimitStats:
-    """How far the limit of a task is used.
+    """The use of a task's limit.
 
     Attributes:
         queue: The queue of its jobs.
@@ -64,7 +64,7 @@ class LimitStats:
 
 @dataclass(frozen=True, slots=True)
 class TaskStats:
-    """How much work there is.
+    """The work of a namespace, in numbers.
 
     Attributes:
         workers: Consumers that are alive.
@@ -89,7 +89,7 @@ async def read_stats(
     queues: Sequence[str],
     limits: Mapping[str, tuple[str, int]],
 ) -> TaskStats:
-    """How much work there is in these queues; see `Tasks.stats`.
+    """Count the work in these queues; see `Tasks.stats`.
 
     Args:
         session: The open session.
@@ -138,7 +138,7 @@ async def _read_limits(
 
 
 def _stats(parts: Sequence[StatsRow], *, running: int, consumers: int) -> QueueStats:
-    """How much work a queue has in all its partitions."""
+    """The work of a queue in all its partitions."""
     oldest_ms = max(part.oldest_ms for part in parts)
     return QueueStats(
         ready=sum(part.ready for part in parts),

@@ -1,4 +1,4 @@
-"""What is stored of a job: data only, never code."""
+"""The envelope of a job, as it is stored: data only, never code."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

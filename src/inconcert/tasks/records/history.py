@@ -1,4 +1,4 @@
-"""How the last jobs of a task have ended.
+"""The history of a task: its last jobs, and their ends.
 
 The script that ends a job writes its entry, so each end has one, whatever is lost or comes twice.
 
@@ -33,7 +33,7 @@ _ENTRY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """How a job has ended.
+    """The end of a job.
 
     Attributes:
         task: The name of its task.

@@ -83,7 +83,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """What limits the jobs of a task.
+    """The limits of a task's jobs.
 
     Args:
         limit: Of all its jobs; None for no limit.

@@ -1,4 +1,4 @@
-"""Which queues there are: those to which a job was ever enqueued."""
+"""The known queues: those to which a job was ever enqueued."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Which failures of a job are retried, and when."""
+"""Retries of failed jobs: after which errors, and when."""
 
 import random
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Retry(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Which failures are retried, and when.
+    """A rule for retries: after which errors, and when.
 
     Attributes:
         retry_on: Exceptions of these classes are retried; others dead-letter the job at once.

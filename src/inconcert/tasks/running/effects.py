@@ -1,4 +1,4 @@
-"""What bodies have done, on its way to the server: sent until it is answered, or the worker is lost.
+"""Effects of bodies, on their way to the server: sent until it is answered, or the worker is lost.
 
 A step has run, an item of a stream was yielded: to run it again because the link was slow would do it twice. So, as
 acknowledgements are, such a call is repeated behind the next heartbeat that is answered. It waits for room before it is

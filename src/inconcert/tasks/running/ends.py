@@ -15,7 +15,7 @@ _HAS_MORE = 3  # what the plain form of the script answers of a job that it does
 
 
 class PlainAck(Ack):
-    """The call that ends jobs of which nothing is known here that is for plugs.
+    """The call that ends jobs without anything for plugs, as far as this worker knows.
 
     If one has got something since it was claimed, such as a child or a message, it is ended by the other form of the
     script, one round trip later.

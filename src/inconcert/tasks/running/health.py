@@ -1,4 +1,4 @@
-"""Whether a worker lives and consumes, as probes ask it: judged by what it did last, from any thread, without I/O."""
+"""The health of a worker, for probes: judged by its latest signs of life, from any thread, without I/O."""
 
 import time
 from collections.abc import Callable, Generator, Sequence

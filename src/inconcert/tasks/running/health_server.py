@@ -52,7 +52,7 @@ class HealthServer:
 
     @property
     def url(self) -> str:
-        """Where it listens, such as `http://127.0.0.1:8081`."""
+        """The URL at which it listens, such as `http://127.0.0.1:8081`."""
         host, port = self._server.server_address[:2] if self._server is not None else self._address
         return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
 

@@ -1,4 +1,4 @@
-"""Where the steps of a claimed job are kept: on the server, under its claim."""
+"""The store of a claimed job's steps: on the server, under its claim."""
 
 import asyncio
 from contextlib import suppress

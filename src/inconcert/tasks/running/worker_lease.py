@@ -57,7 +57,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         registry: The tasks of this process.
         unknown_tasks: What becomes of jobs that this process cannot run; None if its user decides.
         tally: Counts what ends.
-        policy: As for `WorkerLease`, and so are the others.
+        policy: As for `WorkerLease`, as all arguments that follow.
     """
 
     _claim = staticmethod(CLAIM_WITH_PLUGS)  # as long as limits are in use; that is not known before the first claim

@@ -1,4 +1,4 @@
-"""Who runs jobs: what each worker says of itself with its heartbeat, and what it runs now."""
+"""The workers of a namespace: each describes itself with its heartbeat, and lists the jobs that it runs."""
 
 import os
 import re

@@ -312,7 +312,7 @@ async def find_schedule(session: Session, jobs: JobKeyspace, id_: str) -> FoundS
 
 
 class ScheduleCounts(NamedTuple):
-    """How many schedules there are, and whether workers follow them.
+    """Counts of schedules, and whether workers follow them.
 
     Attributes:
         all: All of them, those in code, too.
@@ -327,7 +327,7 @@ class ScheduleCounts(NamedTuple):
 
 
 async def count_schedules(session: Session, jobs: JobKeyspace) -> ScheduleCounts:
-    """How many there are now."""
+    """Count the schedules."""
     replies = await session.gather([Call(COUNT_SCHEDULES(keys)) for keys in jobs.partitions])
     counts, paused, unfollowed_ms = zip(*replies, strict=True)
     longest = inf if min(unfollowed_ms) < 0 else max(unfollowed_ms) / 1000

@@ -1,4 +1,4 @@
-"""What is stored of a schedule, data only, and the jobs that it makes."""
+"""A schedule as it is stored, data only, and the jobs that it makes."""
 
 import re
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class _Definition(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is stored, as JSON: the job, and one of the three rules."""
 
     queue: str
-    job: msgspec.Raw  # an envelope, as of any job
+    job: msgspec.Raw  # the envelope of the job
     cron: str | None = None
     zone: str = "UTC"
     every_ms: int | None = None
@@ -46,7 +46,7 @@ _decode = msgspec.json.Decoder(_Definition).decode
 
 
 class Progress(NamedTuple):
-    """How far a schedule is.
+    """The position of a schedule.
 
     Attributes:
         since_ms: The last instant that is done with, or when it was put or resumed; in server ms.

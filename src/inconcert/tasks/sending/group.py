@@ -53,7 +53,7 @@ GroupWhen = Literal["succeeded", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far a group is.
+    """The progress of a group.
 
     Attributes:
         total: How many members it has by now.
@@ -71,7 +71,7 @@ class GroupProgress:
 
     @property
     def left(self) -> int:
-        """How many members have not ended."""
+        """The number of members that have not ended."""
         return self.total - self.succeeded - self.failed - self.cancelled
 
     @property
@@ -196,7 +196,7 @@ class Group:
         await self._close("closed")
 
     async def progress(self) -> GroupProgress:
-        """How many members have ended, and how.
+        """Count the members that have ended, by outcome.
 
         Raises:
             GroupNotFound: There is no such group, or it ended a day ago.

@@ -53,7 +53,7 @@ class JobOptions(TypedDict, total=False):
     """How many attempts may fail before it is dead-lettered, 1 or more; by default 5."""
 
     max_crashes: int
-    """How many workers may die with it before it is dead-lettered, as what may kill them; 1 or more, by default 3."""
+    """How many workers may die while they run it before it is dead-lettered as the cause; 1 or more, by default 3."""
 
     result_ttl: Seconds
     """How long its result is kept, in seconds; 0 keeps none. By default 3,600."""

@@ -151,7 +151,7 @@ class Task(Generic[P, R_co]):
         return Bound(self, self._enqueuing, changed)
 
     async def history(self, *, limit: int = 100) -> list[EndedJob]:
-        """How its last jobs have ended, in whatever way, the latest first.
+        """List how its last jobs have ended, in whatever way, the latest first.
 
         The server keeps as many as `history=` of `Coordinator.task` says, in each partition; those that ended more than
         90 days ago may be gone.
