@@ -97,7 +97,7 @@ class RateStatus:
 
 
 class RateTerms(NamedTuple):
-    """What a limiter allows, for those who tell clients."""
+    """The terms of a limiter, for answers that tell clients."""
 
     limit: int
     period: float  # seconds

@@ -679,7 +679,7 @@ async def test_dead_jobs_are_listed_replayed_and_purged(concert: Coordinator) ->
     assert f"it is too late for {declined[0]}" in again.stderr
     child = await concert.enqueue("wait", queue="q", after=[other[1]])
     replayed = await here(concert, "dead", "replay", other[1], "-y", "--dependants")
-    assert (replayed.stdout, await child.status()) == ("replayed 1 dead job\n", "waiting")
+    assert (replayed.stdout, await child.status()) == ("replayed 1 dead letter\n", "waiting")
     assert await child.cancel()
     unfit = await here(concert, "dead", "replay", "--all", "-y", "--dependants")
     assert (unfit.exit_code, "give the ids" in unfit.stderr) == (2, True)

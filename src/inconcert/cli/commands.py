@@ -19,15 +19,15 @@ _SUMMARIES = {
     ),
     "relay": "Hand over the rows of an outbox, beside a SQL database, until SIGTERM or Ctrl-C.",
     "health": "Exit with 0 if a worker could claim jobs now, otherwise with 1, and print the state as a line of JSON.",
-    "ls": "What all processes hold and wait for, as they answer it themselves.",
+    "ls": "List what all processes hold and wait for, as they answer it themselves.",
     "explain": (
         "Who holds a lock, permit or leadership and who waits for it, or why a job, queue or schedule does not go on."
     ),
     "top": "Queues, what is waited for and held the longest, and deadlocks, live; Ctrl-C ends it.",
     "release": "Release a lock, semaphore, rwlock or leadership by force; its holders are stopped, as by a lost lease.",
-    "queues": "How much work tasks' queues have.",
+    "queues": "Show how much work the queues of tasks have.",
     "jobs": "The jobs that there are, a page at a time.",
-    "history": "How the last jobs of a task with history= have ended, the latest first.",
+    "history": "List how the last jobs of a task with history= have ended, the latest first.",
     "show": (
         "All that is kept of a job: its call, its state, its steps, and how it ended; or what is in a queue of items."
     ),
@@ -37,9 +37,9 @@ _SUMMARIES = {
         "Cancel all jobs of a queue that do not run yet: those in it, delayed ones, and those that wait for others."
     ),
     "workers": "The workers of all processes: where they are, what they serve, and what they run.",
-    "doctor": "What is not as it should be, on the server and in the namespace; exit with 1 if there is something.",
+    "doctor": "Check the server and the namespace for problems; exit with 1 if there is one.",
     "dashboard": "Look at a namespace in a browser on this machine; it is read-only without --actions.",
-    "bench": "What this machine and this server do together: round trips, locks and jobs.",
+    "bench": "Measure this machine and this server together: round trips, locks and jobs.",
     "acl": "Print the least rights of a user for one namespace, as a command for redis-cli; they leave its passwords.",
     "dead": "List, replay or purge jobs that were dead-lettered.",
     "schedules": "List, pause, resume, trigger or delete schedules.",

@@ -85,7 +85,7 @@ async def watch(receive: Receive) -> AsyncGenerator[None]:
 
 
 class RateLimitHeaders:
-    """Adds to each answer what its limiters have said in the scope, whoever makes the answer."""
+    """Adds to each answer what its limiters have said in the scope, however the answer is made."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
