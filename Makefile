@@ -13,7 +13,7 @@ WORKERS ?= 3
 FAULTS ?= channel cli embedded link opening slow_link watchdog
 OTHER_FAULTS := failover late rate_limiter_faults signals_faults strangers tasks_faults
 # Of the contracts in another world, each how many functions; `make rest` runs each.
-EACH ?= 2
+EACH ?= 4
 # Of the faults in `make torture`, and how long each test makes them, in seconds.
 SEED ?= 1
 SECONDS ?= 30
@@ -69,7 +69,7 @@ quick: lint $(VENV)/.dev ## before each commit: style, types of what changed, th
 	  tests/unit tests/contract; failed=$$?; wait $$! && exit $$failed
 
 # `make rest` runs the others, and `make torture` does.
-FEWER := --one-fake-each 4 --examples 0.5
+FEWER := --one-fake-each 8 --each-value --examples 0.25
 
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 	$(call tests,$(BIN),$(FEWER) $(ARGS))
@@ -95,9 +95,9 @@ servers: $(VENV)/.dev ## the contract tests on each server, and fakeredis, with 
 cluster: $(VENV)/.dev ## the contract tests on a cluster of three masters
 	$(CONTRACT) --cluster -k "not fakeredis"
 
-rest: $(VENV)/.dev $(OLDEST)/.installed ## what `make test` leaves out: types of all tests, more cases on fakeredis, uvloop and old versions, examples
+rest: $(VENV)/.dev $(OLDEST)/.installed ## what `make test` leaves out: types of all tests, all cases on both servers, uvloop and old versions, examples
 	$(BIN)/basedpyright
-	$(CONTRACT) tests/faults -k fakeredis
+	$(CONTRACT) tests/faults tests/integrations tests/mutants tests/sql
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --examples 10 -o timeout=1200 -o faulthandler_timeout=1230 \
 	  tests/stateful tests/unit/test_schedule.py
 	$(MAKE) rights
@@ -110,7 +110,7 @@ torture: $(VENV)/.dev cluster rest ## failovers under load, and what else takes 
 	  -o timeout=$$(($(SECONDS) + 300)) -o faulthandler_timeout=$$(($(SECONDS) + 330)) $(ARGS)
 
 # Another world in all that may differ at once; fault tests do what a user with few rights may not.
-oldest: $(OLDEST)/.installed ## every second contract as `rights` has it, and faults as `uvloop` has them, with the oldest versions; EACH=1 for all
+oldest: $(OLDEST)/.installed ## every fourth contract as `rights` has it, and faults as `uvloop` has them, with the oldest versions; EACH=1 for all
 	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) --one-each $(EACH) tests/contract)
 	$(call tests,$(OLDEST)/bin,$(ON_UVLOOP) --one-each 1)
 

@@ -4,9 +4,8 @@ import asyncio
 import gc
 import inspect
 import secrets
-import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Container, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, cast, get_args
 
@@ -17,6 +16,7 @@ from hypothesis import settings
 from inconcert import Coordinator
 from inconcert._redis.protocol.keys import is_permanent
 from inconcert._redis.protocol.scripts import Command
+from tests.support.cases import chosen, is_chosen
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
@@ -154,6 +154,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--examples", type=float, default=1.0, help="how many times as many as usual Hypothesis draws")
     parser.addoption("--one-each", type=int, metavar="N", help="one case of each Nth function that is no unit test")
     parser.addoption("--one-fake-each", type=int, metavar="N", help="one case on fakeredis of each Nth that has both")
+    parser.addoption("--each-value", action="store_true", help="each value of each parameter, not all combinations")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 
 
@@ -198,31 +199,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         mark = item.get_closest_marker("one_server")
         if mark is not None and world().cluster:
             item.add_marker(pytest.mark.skip(reason=f"one server only: {mark.args[0]}"))
-    first: dict[str, pytest.Item] = {}
-    ids = {item.nodeid for item in items}
-    for item in items:
-        if case := _case(item, ids):
-            first.setdefault(case, item)
-    kept = set(first.values())
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = sorted(first.values(), key=lambda item: item.get_closest_marker("slow") is None)
-
-
-def _case(item: pytest.Item, ids: Container[str]) -> str:
-    """The same for cases of which the first is enough; empty for those that are left out."""
-    options, parts = item.config.option, item.path.parts
-    function = item.nodeid.partition("[")[0]
-    if options.one_each and "unit" not in parts:  # there each case is a script or a page of its own
-        return function if _is_chosen(function, options.one_each) else ""
-    is_twin = "fakeredis" in item.nodeid and item.nodeid.replace("fakeredis", "real") in ids
-    if options.one_fake_each and is_twin and "stateful" not in parts:  # a model draws other steps on each server
-        return f"{function} on fakeredis" if _is_chosen(function, options.one_fake_each) else ""
-    return item.nodeid
-
-
-def _is_chosen(function: str, each: int) -> bool:
-    """Whether it is one of each so many: the same in each process, and whatever else is chosen."""
-    return zlib.crc32(function.encode()) % each == 0
+    kept = chosen(items, config.option)
+    left_out = set(items).difference(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = sorted(kept, key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -230,7 +210,7 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[py
     """Make no cases of functions that are left out, for that takes most of the time of a collection."""
     each: int | None = collector.config.option.one_each
     is_function = name.startswith("test_") and "unit" not in collector.path.parts
-    return [] if each and is_function and not _is_chosen(f"{collector.nodeid}::{name}", each) else None
+    return [] if each and is_function and not is_chosen(f"{collector.nodeid}::{name}", each) else None
 
 
 def pytest_collection_finish() -> None:
