@@ -19,7 +19,7 @@ from tests.support.eventually import eventually
 from tests.support.jobs import facts
 
 HOUR, DAY = 3600.0, 86_400.0
-REST = 1200.0  # seconds for which jobs sleep and wait
+REST = 120.0  # seconds for which jobs sleep and wait
 
 
 def steps(*always: float, tortured: list[float]) -> pytest.MarkDecorator:

@@ -14,7 +14,7 @@ from inconcert import Consumer, Coordinator, Job, JobFailed, JobNotFound, JobSta
 from inconcert.tasks.records.dependents import Relay
 from inconcert.tasks.records.store import JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
-from tests.support.jobs import LEASE, forget_all
+from tests.support.jobs import LEASE, STRIDES, forget_all
 from tests.support.ledger import ledger_of
 from tests.support.partitions import in_partition
 from tests.support.processes import spawn, tell
@@ -137,9 +137,9 @@ async def use_them(concert: Coordinator, jobs: Consumer) -> None:
     await concert.tasks.purge(child.id)
 
 
-@pytest.mark.slow
+@STRIDES
 async def test_reply_lost_at_each_step_changes_nothing(
-    proxy: Proxy, namespace: str, concert: Coordinator, short_lease: None
+    proxy: Proxy, namespace: str, concert: Coordinator, short_lease: None, stride: int
 ) -> None:
     """No parent is counted twice, and none forgotten."""
     steps = 0
@@ -155,7 +155,7 @@ async def test_reply_lost_at_each_step_changes_nothing(
         await forget_all(concert)
         if proxy._network.allowance is not None:  # it came to its end without a cut
             break
-        steps += 1
+        steps += stride
     await proxy.heal()
     assert 15 < steps < 80
 

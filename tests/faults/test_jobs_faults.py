@@ -15,7 +15,7 @@ from inconcert import Coordinator, Draft, JobCancelled, JobFailed, JobStatus, Pr
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
-from tests.support.jobs import LEASE, forget_all, keys_of, lapse, let_crash, watch
+from tests.support.jobs import LEASE, STRIDES, forget_all, keys_of, lapse, let_crash, watch
 from tests.support.ledger import ledger_of, until
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -334,8 +334,9 @@ async def test_cancelled_action_on_many_does_each_job_or_not(concert: Coordinato
 # Replies that are lost.
 
 
+@STRIDES
 async def test_reply_lost_at_each_step_of_an_action_on_many_changes_nothing(
-    proxy: Proxy, namespace: str, concert: Coordinator
+    proxy: Proxy, namespace: str, concert: Coordinator, stride: int
 ) -> None:
     """Each is sent again, and its count is right."""
     steps = 0
@@ -355,12 +356,15 @@ async def test_reply_lost_at_each_step_of_an_action_on_many_changes_nothing(
         await forget_all(concert)
         if proxy._network.allowance is not None:  # it came to its end without a cut
             break
-        steps += 1
+        steps += stride
     await proxy.heal()
     assert 10 < steps < 80
 
 
-async def test_reply_lost_at_each_step_changes_nothing(proxy: Proxy, namespace: str, concert: Coordinator) -> None:
+@STRIDES
+async def test_reply_lost_at_each_step_changes_nothing(
+    proxy: Proxy, namespace: str, concert: Coordinator, stride: int
+) -> None:
     """Enqueue with a name, look, wait, reschedule, cancel, replay, purge: each is sent again, and acts once."""
     steps = 0
     while steps < 80:
@@ -406,7 +410,7 @@ async def test_reply_lost_at_each_step_changes_nothing(proxy: Proxy, namespace: 
         await forget_all(concert)
         if proxy._network.allowance is not None:  # it came to its end without a cut
             break
-        steps += 1
+        steps += stride
     await proxy.heal()
     assert 20 < steps < 80
 
@@ -629,8 +633,9 @@ async def work_and_record(url: str, namespace: str, file: str) -> None:
         await concert.run_worker("q", concurrency=100)
 
 
-async def test_hundred_thousand_jobs_survive_a_killed_worker(
-    server: RealServer, concert: Coordinator, namespace: str, tmp_path: Path
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.torture)])
+async def test_many_jobs_survive_a_killed_worker(
+    server: RealServer, concert: Coordinator, namespace: str, tmp_path: Path, count: int
 ) -> None:
     """Every one ends, and only those that the dead worker had in hand run twice."""
     files = [tmp_path / f"worker{number}" for number in range(2)]
@@ -644,8 +649,8 @@ async def test_hundred_thousand_jobs_survive_a_killed_worker(
     ):
         for child in (killed, other):
             await child.wait_for("ready")
-        enqueuing = asyncio.create_task(concert.enqueue_many([task.call(number) for number in range(100_000)]))
-        await eventually(lambda: files[0].exists() and files[0].stat().st_size > 50_000, timeout=20)
+        enqueuing = asyncio.create_task(concert.enqueue_many([task.call(number) for number in range(count)]))
+        await eventually(lambda: files[0].exists() and files[0].stat().st_size > count // 2, timeout=20)
         killed.kill()
         jobs = await enqueuing
         last = concert.tasks.job(jobs[-1].id)
@@ -656,6 +661,6 @@ async def test_hundred_thousand_jobs_survive_a_killed_worker(
         await eventually(all_ended, timeout=40)
         assert await last.status() is JobStatus.UNKNOWN  # it has ended, and its result is not kept
     runs = Counter(int(line) for file in files for line in file.read_bytes().split())
-    (await ledger_of(concert)).check(put=100_000, done=100_000)
-    assert sorted(runs) == list(range(100_000))
-    assert sum(count - 1 for count in runs.values()) <= 100
+    (await ledger_of(concert)).check(put=count, done=count)
+    assert sorted(runs) == list(range(count))
+    assert sum(times - 1 for times in runs.values()) <= 100

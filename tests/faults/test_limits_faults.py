@@ -32,7 +32,7 @@ async def work(url: str, namespace: str) -> None:
         await run_limited(concert)
 
 
-@pytest.mark.parametrize("share", [False, True], ids=["", "keys take turns"])
+@pytest.mark.parametrize("share", [False, pytest.param(True, marks=pytest.mark.torture)], ids=["", "keys take turns"])
 async def test_limits_hold_though_workers_are_killed(
     server: RealServer, concert: Coordinator, namespace: str, *, share: bool
 ) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from inconcert import Coordinator, Job, JobStatus
 from inconcert._redis.wire.bells import RING
 from inconcert.tasks.records.store import JobKeys
@@ -12,6 +14,7 @@ from tests.support.raw import raw
 
 __all__ = [
     "LEASE",
+    "STRIDES",
     "asleep",
     "facts",
     "forget_all",
@@ -26,6 +29,8 @@ __all__ = [
 ]
 
 LEASE = 1.0  # seconds of a heartbeat, in tests of workers that die
+# From one reply that is lost to the next, in tests that lose one after the other.
+STRIDES = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.torture)])
 
 
 async def make_due(concert: Coordinator, queue: str) -> None:
