@@ -23,12 +23,14 @@ from tests.support.eventually import eventually
 from tests.support.pages import DOCS, ROOT, Block, blocks, files, python
 from tests.support.processes import Leashed
 from tests.support.servers import RealServer, free_port
+from tests.support.transcripts import JOB, alike, commands, shown
 
 FIRST_LOCK = (DOCS / "tutorial" / "first-lock.md").read_text("utf-8")
 TASKS = (DOCS / "tutorial" / "tasks.md").read_text("utf-8")
 ORDER = (DOCS / "tutorial" / "order.md").read_text("utf-8")
 DJANGO = (DOCS / "tutorial" / "django.md").read_text("utf-8")
 DAILY = (DOCS / "tutorial" / "daily.md").read_text("utf-8")
+BESIDE_A_DATABASE = "## Lose the server, too"  # see test_order_beside_a_database.py
 # Instead of a second for each month: half of a report at once, and the rest when the test has seen enough.
 PACE = """if month == 6:
             while not __import__("os").path.exists("go"):
@@ -49,39 +51,12 @@ CURL = argparse.ArgumentParser()
 CURL.add_argument("-X", dest="method", default="GET")
 CURL.add_argument("-H", dest="headers", action="append", default=[])
 CURL.add_argument("url")
-_JOB = re.compile(r"[0-9a-f]{16}\.\d+(?:\.\d+)?")  # and a worker, which is in no partition
-
-
-def alike(text: str) -> str:
-    """What is not the same in each run is left out: ids, instants and seconds."""
-    text = _JOB.sub("ID", text)
-    text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(,\d{3}|Z)", "INSTANT", text)
-    text = re.sub(r"(?<=inconcert\.)(\w+)\[\d+\]", r"\1[PID]", text)
-    text = re.sub(r"(?<=token )\d+", "TOKEN", text)
-    text = re.sub(r"\d+(\.\d+)?(?= s\b)", "SECONDS", text)
-    text = re.sub(r"worker [0-9a-f]{16}(?= )", "worker ID", text)
-    for fact in ("pid", "inconcert", "server", "namespace", "jobs at once"):
-        text = re.sub(rf"; {fact}: [^;\n]+", f"; {fact}: FACT", text)
-    text = text.replace("; tasks: tasks.count_orders, ", "; tasks: ")  # which comes later
-    text = re.sub(r" +$", "", text, flags=re.MULTILINE)  # of a table
-    return re.sub(r"month \d+", "month N", text)
-
-
-def shown(block: Block) -> list[str]:
-    """What a block shows of a program's output: without the commands, and without what is left out."""
-    return [line for line in alike(block.text).splitlines() if not line.startswith("$ ") and line.strip() != "..."]
 
 
 def following(heading: str, language: str, page: str) -> list[Block]:
     """The blocks of a language under a heading."""
     section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     return [block for block in blocks(section) if block.language == language]
-
-
-def commands(block: Block) -> list[tuple[str, str]]:
-    """Each command of a block, and what it prints."""
-    found = re.findall(r"^\$ (.*)\n((?:[^$\n].*\n)*)", block.text, re.MULTILINE)
-    return [(command, printed.strip()) for command, printed in found]
 
 
 def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -233,7 +208,7 @@ class Tutorial:
 
     async def shell(self, command: str, expected: str) -> None:
         """Run a command of a page, and compare what it prints."""
-        ours = _JOB.sub(lambda job: self._jobs[job[0]], command)
+        ours = JOB.sub(lambda job: self._jobs[job[0]], command)
         ours = re.sub(r"^(python|inconcert|django-admin)\b", lambda found: PROGRAMS[found[0]], ours)
 
         async def printed() -> str:
@@ -251,7 +226,7 @@ class Tutorial:
             return
         answer = await printed()
         assert alike(answer) == alike(expected)
-        self._jobs |= dict(zip(_JOB.findall(expected), _JOB.findall(answer), strict=True))
+        self._jobs |= dict(zip(JOB.findall(expected), JOB.findall(answer), strict=True))
 
     async def service(self) -> Terminal:
         """Start the service."""
@@ -319,13 +294,13 @@ class Tutorial:
     async def _curl(self, command: str, expected: str) -> None:
         asked = CURL.parse_args(shlex.split(command)[1:])
         assert self._http
-        http, path = self._http, _JOB.sub(lambda job: self._jobs[job[0]], asked.url.removeprefix("localhost:8000"))
+        http, path = self._http, JOB.sub(lambda job: self._jobs[job[0]], asked.url.removeprefix("localhost:8000"))
         path = path.replace("delay=10", "delay=1000")  # it does not come between
         headers = dict(header.split(": ") for header in asked.headers)
         if asked.method != "GET":
             answer = (await http.request(asked.method, path, headers=headers)).text
             assert alike(answer) == alike(expected)
-            self._jobs |= dict(zip(_JOB.findall(expected), _JOB.findall(answer), strict=True))
+            self._jobs |= dict(zip(JOB.findall(expected), JOB.findall(answer), strict=True))
         else:
 
             async def is_so() -> bool:
@@ -438,13 +413,14 @@ async def test_tasks(tutorial: Tutorial) -> None:
 
 @pytest.mark.slow
 async def test_order(tutorial: Tutorial, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/tutorial/order.md, from top to end: workers die in a loop, a wait and a sleep, and while they undo."""
+    """docs/tutorial/order.md, its first part: workers die in a loop, a wait and a sleep, and while they undo."""
     monkeypatch.setenv("INCONCERT_URL", server.url)
     monkeypatch.setenv("INCONCERT_NAMESPACE", namespace)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     held, worker = iter(HELD), None
     tutorial.save("held", next(held))
-    for block in blocks(ORDER[ORDER.index("## The outside world") :]):
+    first_part = ORDER[ORDER.index("## The outside world") : ORDER.index(BESIDE_A_DATABASE)]
+    for block in blocks(first_part):
         if block.file:
             tutorial.save(block.file, block.text)
         elif block.language == "text":
