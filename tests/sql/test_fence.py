@@ -19,22 +19,24 @@ async def sessions(engine: AsyncEngine) -> async_sessionmaker[AsyncSession]:
     """Sessions on a database with the table of fences, and one to write to."""
     async with engine.begin() as connection:
         await connection.run_sync(fences.create)
-        await connection.execute(text("create table item (writer varchar(20))"))
-        await connection.execute(text("insert into item values ('nobody')"))
+        await connection.execute(text("create table item (name varchar(20), writer varchar(20))"))
+        await connection.execute(text("insert into item values ('item', 'nobody')"))
     return async_sessionmaker(engine)
 
 
-async def write(sessions: async_sessionmaker[AsyncSession], fenced: Any, writer: str) -> None:
+async def write(sessions: async_sessionmaker[AsyncSession], fenced: Any, writer: str, *, name: str = "item") -> None:
     """What a holder does in its body."""
     async with sessions.begin() as session:
         await fence(session, fenced)
-        await session.execute(text("update item set writer = :writer"), {"writer": writer})
+        change = text("update item set writer = :writer where name = :name")
+        await session.execute(change, {"writer": writer, "name": name})
 
 
-async def writer_of(sessions: async_sessionmaker[AsyncSession]) -> str:
+async def writer_of(sessions: async_sessionmaker[AsyncSession], *, name: str = "item") -> str:
     """Who wrote last."""
     async with sessions() as session:
-        return str((await session.execute(text("select writer from item"))).scalar_one())
+        question = text("select writer from item where name = :name")
+        return str((await session.execute(question, {"name": name})).scalar_one())
 
 
 async def test_older_token_is_refused_and_rolls_back(sessions: async_sessionmaker[AsyncSession]) -> None:
@@ -217,24 +219,24 @@ async def test_what_has_no_token_is_refused(concert: Coordinator) -> None:
             fence_sync(wrong, ("a", 1))
 
 
-async def hold_and_write(url: str, namespace: str, database: str, fenced: bool) -> None:
-    """Take the lock, be stopped for longer than the lease, and write then."""
+async def hold_and_write(where: tuple[str, str, str], name: str, fenced: bool, rounds: int) -> None:
+    """In each round take the lock, be stopped for longer than the lease, and write then."""
+    url, namespace, database = where
     engine = create_async_engine(database)
-    lock = Coordinator(url, namespace=namespace)
-    async with lock as concert:
-        lease = await concert.lock("item", ttl=1.0).acquire()
-        async with engine.connect() as connection:
+    async with Coordinator(url, namespace=namespace) as concert, engine.connect() as connection:
+        for _ in range(rounds):
+            lease = await concert.lock(name, ttl=0.5).acquire()
             await connection.execute(text("select 1"))
             await connection.rollback()
             tell("holding")
+            async with asyncio.timeout(60):
+                while not lease.is_lost:  # it stands still meanwhile
+                    await asyncio.sleep(0.01)
             try:
-                async with asyncio.timeout(30):
-                    while not lease.is_lost:  # it stands still meanwhile
-                        await asyncio.sleep(0.01)
                 async with connection.begin():
                     if fenced:
                         await fence(connection, lease)
-                    await connection.execute(text("update item set writer = 'late'"))
+                    await connection.execute(text("update item set writer = 'late' where name = :name"), {"name": name})
             except StaleToken:
                 tell("ended", how="refused")
             else:
@@ -242,22 +244,53 @@ async def hold_and_write(url: str, namespace: str, database: str, fenced: bool) 
     await engine.dispose()
 
 
+async def overtaken(
+    server: Any, concert: Coordinator, engine: AsyncEngine, name: str, *, fenced: bool, rounds: int
+) -> tuple[list[str], list[str]]:
+    """Stop a holder in each round, and write meanwhile; returns what became of its writes, and who wrote last."""
+    sessions = async_sessionmaker(engine)
+    database = engine.url.render_as_string(hide_password=False)
+    where = server.url, session_ref_of(concert).keys.namespace, database
+    how: list[str] = []
+    writers: list[str] = []
+    async with spawn("tests.sql.test_fence:hold_and_write", where, name, fenced, rounds) as child:
+        for _ in range(rounds):
+            await child.wait_for("holding", timeout=60.0)
+            child.pause()
+            async with concert.lock(name, timeout=60.0) as lease:  # when the lease of the other has lapsed
+                await write(sessions, lease, "newer", name=name)
+            child.resume()
+            how.append((await child.wait_for("ended", timeout=60.0))["how"])
+            writers.append(await writer_of(sessions, name=name))
+    return how, writers
+
+
+@pytest.mark.usefixtures("sessions")
 @pytest.mark.parametrize("fenced", [False, True])
 async def test_holder_that_stood_still_gets_nothing_in(
-    server: Any,
-    concert: Coordinator,
-    engine: AsyncEngine,
-    fenced: bool,
-    sessions: async_sessionmaker[AsyncSession],
+    server: Any, concert: Coordinator, engine: AsyncEngine, fenced: bool
 ) -> None:
     """With the fence; without, its write is the last one, so that the test tests something."""
-    target = "tests.sql.test_fence:hold_and_write"
-    database = engine.url.render_as_string(hide_password=False)
-    async with spawn(target, server.url, session_ref_of(concert).keys.namespace, database, fenced) as child:
-        await child.wait_for("holding")
-        child.pause()
-        async with concert.lock("item", timeout=15.0) as lease:  # when the lease of the other has lapsed
-            await write(sessions, lease, "newer")
-        child.resume()
-        assert (await child.wait_for("ended"))["how"] == ("refused" if fenced else "written")
-    assert await writer_of(sessions) == ("newer" if fenced else "late")
+    how, writers = await overtaken(server, concert, engine, "item", fenced=fenced, rounds=1)
+    assert how == (["refused"] if fenced else ["written"])
+    assert writers == (["newer"] if fenced else ["late"])
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("fenced", "rounds"), [(False, 100), (True, 1000)])
+async def test_holders_that_stood_still_get_nothing_in(
+    server: Any, concert: Coordinator, postgres_url: str, fenced: bool, rounds: int
+) -> None:
+    """Ten at a time, each a process with a lock of its own, which is stopped again and again."""
+    engine = create_async_engine(postgres_url, pool_size=10)
+    names = [f"item{number}" for number in range(10)]
+    async with engine.begin() as connection:
+        await connection.run_sync(fences.create)
+        await connection.execute(text("create table item (name varchar(20), writer varchar(20))"))
+        await connection.execute(text("insert into item values (:name, 'nobody')"), [{"name": name} for name in names])
+    each = [overtaken(server, concert, engine, name, fenced=fenced, rounds=rounds // len(names)) for name in names]
+    for how, writers in await asyncio.gather(*each):
+        assert set(how) == ({"refused"} if fenced else {"written"})
+        assert set(writers) == ({"newer"} if fenced else {"late"})
+    await engine.dispose()
