@@ -13,6 +13,7 @@ from starlette.requests import Request
 from inconcert import Coordinator, LeaseLost
 from inconcert.dashboard import Dashboard, Permission
 from inconcert.dashboard.actions import ACTIONS
+from inconcert.dashboard.live import reference
 from tests.support.dashboard import at_work, fill_others, hold, is_held, waiting_for
 from tests.support.eventually import eventually
 from tests.support.http import served_at_port
@@ -91,6 +92,8 @@ async def filled(concert: Coordinator, text: str) -> list[str]:
         "other?" + urlencode({"kind": "chat", "name": chat_id}),
         "queues",
         "jobs",
+        "tasks",
+        f"tasks/{reference('t', text)}",
         "locks",
         "schedules",
         "workers",
@@ -114,6 +117,7 @@ async def test_pages_load_whatever_is_in_them(
         widths: dict[str, int] = {}
         for path in [*pages, "search?q=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(4)%3E", "dead?reason=%3Cscript%3E"]:
             visit.go(path)
+            assert visit.page.locator("main h1").count() == 1, path
             assert visit.page.locator("main img, main script, main svg:not(.spark)").count() == 0, path
             widths[path] = visit.page.evaluate("document.documentElement.scrollWidth")
         return widths
