@@ -535,6 +535,19 @@ async def steps(url: str) -> None:
     await durable.step("total", total, 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
+@concert.lifespan
+@asynccontextmanager
+async def opened_pool() -> AsyncGenerator[int]:
+    """A lifespan keeps its type."""
+    yield 7
+
+
+async def open_by_hand() -> None:
+    """Its function can still be called."""
+    async with opened_pool() as number:
+        assert_type(number, int)
+
+
 @asynccontextmanager
 async def measure(job: ClaimedJob) -> AsyncGenerator[None]:
     """A middleware."""
@@ -569,6 +582,7 @@ async def operate_workers() -> None:
     """Any event loop's signal handler may stop a worker; a middleware takes the job."""
     stop = asyncio.Event()
     concert.add_middleware(measure)
+    concert.lifespan(measure)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
     await concert.run_worker("high", "low", stop=stop, grace=timedelta(seconds=30))
     await concert.run_worker("high", burst=True)
     await book.options(time_limit=30.0).enqueue(UUID(int=7), Decimal(1))

@@ -27,14 +27,14 @@ FACES = {
     "Chats": "ack add create fetch history join leave listen members of remove send unread",
     "ClaimedJob": (
         "ack after args attempt bury enqueue_on_success enqueued_at give_back group headers id is_cancelled is_over "
-        "kwargs nack name outcome parent_results progress queue result scheduled_at time_limit"
+        "kwargs nack name outcome parent_results progress queue result scheduled_at state time_limit"
     ),
     "Consumer": "claim stop try_claim",
     "Coordinator": (
-        "add_enqueue_middleware add_middleware barrier chat consume cron election embedded enqueue enqueue_many event "
-        "every explain from_client from_env group index inspect latch lock locks locks_held mailbox members ping queue "
-        "rate_limiter rate_limiters redis redis_cluster release_by_force run_worker rwlock schedules semaphore signal "
-        "signals task tasks url"
+        "add_enqueue_middleware add_middleware barrier chat consume cron election embedded enqueue "
+        "enqueue_many event every explain from_client from_env group index inspect latch lifespan lock locks "
+        "locks_held mailbox members ping queue rate_limiter rate_limiters redis redis_cluster "
+        "release_by_force run_worker rwlock schedules semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
     "Deadlock": "id tasks things",

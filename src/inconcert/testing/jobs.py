@@ -43,8 +43,8 @@ AnyTask = Task[..., Any] | str
 async def drain(concert: Coordinator, *, delayed: bool = False, may_fail: bool = False) -> None:
     """Run all jobs that may run now, in whatever queues, and what they enqueue, and return when none is left.
 
-    They run in this process, with the coordinator's middlewares, and as a worker runs them: several at once, and plain
-    functions in threads.  Timetables of `Coordinator.cron` are not followed.
+    They run in this process, inside the coordinator's lifespan and middlewares, and as a worker runs them: several at
+    once, and plain functions in threads.  Timetables of `Coordinator.cron` are not followed.
 
     Args:
         concert: Which coordinator; open.
@@ -65,25 +65,8 @@ async def drain(concert: Coordinator, *, delayed: bool = False, may_fail: bool =
     __tracebackhide__ = True
     before = {letter.id for letter in await concert.tasks.dead(limit=_MOST_DEAD)}
     drain = _Drain(concert, delayed=delayed)
-    seen: object = None
-    known: set[str] = set()  # ids
-    turns = 0  # in which there were new jobs
-    while (jobs := await _enqueued(concert)) and seen != (drain.attempts, jobs):
-        seen = drain.attempts, jobs
-        turns += not known.issuperset(job.id for job in jobs)
-        known.update(job.id for job in jobs)
-        if delayed:
-            await _forget_rates(concert)
-            for job in jobs:
-                await concert.tasks.job(job.id).reschedule(delay=0)
-        await drain.run({job.queue for job in jobs})
-        if drain.attempts >= _MOST_ATTEMPTS:
-            raise AssertionError(f"{drain.attempts:,} attempts were run, and there is no end; {_listed(jobs)}")
-        if turns >= _MOST_TURNS:
-            raise AssertionError(
-                f"{turns} times in turn, delayed jobs have enqueued others, and there is no end; test such a job "
-                f"without delayed=True; {_listed(jobs)}"
-            )
+    async with parts_of(concert).lifespan_around():
+        await drain.run_all()
     if not may_fail:
         for letter in await concert.tasks.dead(limit=_MOST_DEAD):
             if letter.id not in before:
@@ -172,6 +155,29 @@ class _Drain:
         self._stop = asyncio.Event()
         self.attempts = 0
         self.failures: dict[str, Exception] = {}
+
+    async def run_all(self) -> None:
+        """Run what is enqueued, and what that enqueues, until nothing is left that may run."""
+        __tracebackhide__ = True
+        seen: object = None
+        known: set[str] = set()  # ids
+        turns = 0  # in which there were new jobs
+        while (jobs := await _enqueued(self._concert)) and seen != (self.attempts, jobs):
+            seen = self.attempts, jobs
+            turns += not known.issuperset(job.id for job in jobs)
+            known.update(job.id for job in jobs)
+            if self._delayed:
+                await _forget_rates(self._concert)
+                for job in jobs:
+                    await self._concert.tasks.job(job.id).reschedule(delay=0)
+            await self.run({job.queue for job in jobs})
+            if self.attempts >= _MOST_ATTEMPTS:
+                raise AssertionError(f"{self.attempts:,} attempts were run, and there is no end; {_listed(jobs)}")
+            if turns >= _MOST_TURNS:
+                raise AssertionError(
+                    f"{turns} times in turn, delayed jobs have enqueued others, and there is no end; test such a job "
+                    f"without delayed=True; {_listed(jobs)}"
+                )
 
     async def run(self, queues: set[str]) -> None:
         """Run what is due in these queues."""

@@ -1,5 +1,7 @@
 """What a coordinator does its tasks with: made, and imported, when a task, a job or a worker is asked for first."""
 
+import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from inconcert._core.session import SessionRef
@@ -12,6 +14,7 @@ from inconcert.tasks.schedules.schedules import Schedules
 from inconcert.tasks.sending.enqueue import EnqueueBatcher
 
 if TYPE_CHECKING:  # a worker is imported when it runs
+    from inconcert.tasks.running.lifespan import Lifespan
     from inconcert.tasks.running.worker import Middleware
 
 __all__ = ["TaskParts"]
@@ -33,6 +36,7 @@ class TaskParts:
         tasks: For operators.
         schedules: Those that the server keeps.
         middlewares: What runs around each attempt, the outermost first.
+        lifespan: What runs around all workers of this process; None for nothing.
     """
 
     def __init__(self, ref: SessionRef, partitions: int) -> None:
@@ -44,3 +48,8 @@ class TaskParts:
         self.tasks = Tasks(ref, jobs, self.watches, self.registry)
         self.schedules = Schedules(ref, jobs, self.enqueuing)
         self.middlewares: list[Middleware] = []
+        self.lifespan: Lifespan | None = None
+
+    def lifespan_around(self, stop: asyncio.Event | None = None) -> AbstractAsyncContextManager[None]:
+        """The lifespan around one worker, which ends when `stop` is set; nothing if there is none."""
+        return nullcontext() if self.lifespan is None else self.lifespan.around(stop)

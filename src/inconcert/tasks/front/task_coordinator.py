@@ -47,6 +47,7 @@ __all__ = ["TaskCoordinator", "parts_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+L = TypeVar("L", bound=Callable[[], AbstractAsyncContextManager[object]])
 
 
 class TaskCoordinator:
@@ -386,6 +387,8 @@ class TaskCoordinator:
         are cancelled and requeued at once. When it is cancelled, that happens without the grace period. A job that is
         requeued goes to the front of its queue, and that does not count as an attempt.
 
+        The coordinator's `lifespan` surrounds it. What that raises, this raises.
+
         Args:
             queues: Names of queues, the most urgent first.
             concurrency: How many jobs may run at once.
@@ -425,9 +428,50 @@ class TaskCoordinator:
         )
         with watched(health, worker.signs):
             async with (
+                self._parts.lifespan_around(stop),
                 ScheduleFollower(self._ref, self._jobs, self._registry.schedules),
             ):
                 await worker.run()
+
+    def lifespan(self, function: L) -> L:
+        """Surround the workers of each process with an async context manager: for clients and pools that jobs use.
+
+        ```python
+        import httpx
+
+
+        @concert.lifespan
+        @asynccontextmanager
+        async def web() -> AsyncGenerator[httpx.AsyncClient]:
+            async with httpx.AsyncClient() as client:
+                yield client
+        ```
+
+        It begins before the first job is claimed, and ends after the last one has ended, once in each process, however
+        many workers run in it. Jobs get what it yields as `current_job().state`. `run_worker`, `inconcert worker` and
+        `inconcert.testing.drain` enter it; `consume` does not, as its caller decides what runs there.
+
+        An exception before its `yield` is raised by `run_worker`, which has claimed nothing. If it ends by itself, as
+        when its task group fails, the running jobs are cancelled and requeued, and its exception is raised.
+
+        Args:
+            function: Returns the context manager; called without arguments.
+
+        Returns:
+            The same function.
+
+        Raises:
+            TypeError: It needs arguments, or lacks `@asynccontextmanager`.
+            RuntimeError: This coordinator has a lifespan already.
+
+        Cost: Nothing is sent, and a job costs nothing more.
+        """
+        from inconcert.tasks.running.lifespan import Lifespan
+
+        if self._parts.lifespan is not None:
+            raise RuntimeError(f"{self!r} has a lifespan already; enter both in one, with contextlib.AsyncExitStack")
+        self._parts.lifespan = Lifespan(function)
+        return function
 
     def add_middleware(self, middleware: "Callable[[ClaimedJob], AbstractAsyncContextManager[object]]") -> None:
         """Run each attempt of `run_worker` inside a context manager: for tracing, metrics, database sessions.

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Generator, Mapping, Sequence
-from contextvars import Context
+from contextvars import Context, ContextVar
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
@@ -16,9 +16,11 @@ from inconcert.tasks.records.status import JobStatus, read_outcome
 from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.sending.draft import Draft
 
-__all__ = ["ClaimedJob", "HandedOutJob", "current_job", "job_in", "state_of"]
+__all__ = ["ClaimedJob", "HandedOutJob", "current_job", "job_in", "lifespan_values", "state_of"]
 
 T = TypeVar("T")
+
+lifespan_values: ContextVar[tuple[Any, ...]] = ContextVar("inconcert_lifespan", default=())  # one, if there is one
 
 
 def current_job() -> "ClaimedJob":
@@ -240,6 +242,23 @@ class ClaimedJob(Claimed[JobState]):
         thread, and returns. If the job was cancelled, that is how it ends; otherwise what it returns or raises counts.
         """
         return self._state.must_stop
+
+    @property
+    def state(self) -> Any:  # noqa: ANN401 - of the user's own type
+        """What the lifespan around its worker has yielded, in its body and middlewares. See `Coordinator.lifespan`.
+
+        Annotate the variable: `clients: Clients = current_job().state`.
+
+        Raises:
+            RuntimeError: No lifespan surrounds it.
+        """
+        values = lifespan_values.get()
+        if not values:
+            raise RuntimeError(
+                "no lifespan surrounds this job; give its coordinator one with @concert.lifespan, and run the job by "
+                "run_worker, `inconcert worker` or drain"
+            )
+        return values[0]
 
     @property
     def result(self) -> object:
