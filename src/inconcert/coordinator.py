@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import warnings
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
@@ -168,6 +170,8 @@ class Coordinator(TaskCoordinator):
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
         self._loop: asyncio.AbstractEventLoop | None = None  # on which it was
+        self._closed = asyncio.Event()
+        self._warning: weakref.finalize[..., Coordinator] | None = None  # of an `open` without a `close`
 
     @classmethod
     def from_client(cls, client: Client, **options: Unpack[CoordinatorOptions]) -> Self:
@@ -245,6 +249,52 @@ class Coordinator(TaskCoordinator):
             return "<Coordinator, not set up>"
         return f"<Coordinator {self.url or ''} namespace={self._ref.keys.namespace!r} {self._state}>"
 
+    async def open(self) -> Self:
+        """Open it without `async with`: in a REPL, a bot, a framework with one hook for its start and one for its end.
+
+        Prefer `async with`, which closes it in any case. Whoever opens it so calls `close` before the event loop ends;
+        otherwise what it holds is blocked until its leases lapse, and a `ResourceWarning` says so.
+
+        Returns:
+            The coordinator.
+
+        Raises:
+            RuntimeError: It is open, or no event loop of asyncio runs here.
+            Unavailable: The server cannot be reached, or refuses us.
+
+        Cost: That of `async with`.
+        """
+        await self.__aenter__()
+        if self._stand_in is None or not self._stand_in.is_shared:  # otherwise a test closes it
+            self._warning = weakref.finalize(self, _warn_of_forgotten_close, repr(self), os.getpid())
+        return self
+
+    async def close(self) -> None:
+        """Close it: release what is held, end its background work, disconnect. Does nothing if it is closed.
+
+        While another task closes it, this waits until that is done. A cancellation is raised only when it is closed.
+
+        Raises:
+            RuntimeError: It is still being opened, or this is called by a function of its own `every`.
+            NotConnected: It is open on another event loop, which still runs.
+        """
+        if self._state == "closed":
+            return
+        if self._process != os.getpid():
+            self._leave_to_parent()
+            return
+        if self._loop is not None and self._loop.is_closed():
+            self._leave_to_dead_loop()
+            return
+        if self._loop is not asyncio.get_running_loop():
+            raise NotConnected(f"{self!r} is open on another event loop; close it there", is_misuse=True)
+        if self._state == "opening":
+            raise RuntimeError(f"{self!r} cannot be closed while it is being opened; cancel the task that opens it")
+        if self._state == "closing":
+            await self._closed.wait()
+        elif self._stand_in is None or not self._stand_in.is_shared or self._stand_in.sharers:
+            await self.__aexit__(None, None, None)  # unless it is the test that has opened it, and closes it
+
     async def __aenter__(self) -> Self:
         try:
             asyncio.get_running_loop()
@@ -307,7 +357,7 @@ class Coordinator(TaskCoordinator):
             self._leave_to_dead_loop()
             return
         session, self._ref.opened = self._ref.opened, None
-        self._state = "closing"
+        self._state, self._closed = "closing", asyncio.Event()
         await run_shielded(self._close(session))
 
     async def _close(self, session: Session | None) -> None:
@@ -327,6 +377,9 @@ class Coordinator(TaskCoordinator):
             finally:
                 self._client = None
                 self._state = "closed"
+                self._closed.set()
+                if self._warning is not None:
+                    self._warning.detach()
 
     def _put_in_place(self, stand_in: StandIn | None) -> None:
         if stand_in is not None:
@@ -366,6 +419,8 @@ class Coordinator(TaskCoordinator):
 
     def _leave_to_dead_loop(self) -> None:
         """Forget what was opened on an event loop that is closed by now: nothing on it can be closed any more."""
+        if self._warning is not None:
+            self._warning()
         source = self._current_source.anew(is_forked=False)
         self._forget()
         self._detector = None
@@ -868,6 +923,13 @@ def put_in_place(concert: Coordinator, stand_in: StandIn | None) -> None:
         ValueError: One of the two is a cluster.
     """
     concert._put_in_place(stand_in)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _warn_of_forgotten_close(coordinator: str, process: int) -> None:
+    if process == os.getpid():  # a fork has nothing to close
+        warnings.warn(
+            f"{coordinator} was opened by open() and not closed; await close()", ResourceWarning, stacklevel=2
+        )
 
 
 def _number(variable: str, text: str) -> int:
