@@ -14,6 +14,8 @@ FAULTS ?= channel cli embedded link opening slow_link watchdog
 OTHER_FAULTS := failover late rate_limiter_faults signals_faults strangers tasks_faults
 # Of the contracts in another world, each how many functions; `make rest` runs each.
 EACH ?= 4
+# Of the faults there: every second function, and each where each contract runs.
+EACH_FAULT = $(if $(filter 1,$(EACH)),1,2)
 # Of the faults in `make torture`, and how long each test makes them, in seconds.
 SEED ?= 1
 SECONDS ?= 30
@@ -110,9 +112,9 @@ torture: $(VENV)/.dev cluster rest ## failovers under load, and what else takes 
 	  -o timeout=$$(($(SECONDS) + 300)) -o faulthandler_timeout=$$(($(SECONDS) + 330)) $(ARGS)
 
 # Another world in all that may differ at once; fault tests do what a user with few rights may not.
-oldest: $(OLDEST)/.installed ## every fourth contract as `rights` has it, and faults as `uvloop` has them, with the oldest versions; EACH=1 for all
+oldest: $(OLDEST)/.installed ## every fourth contract as `rights` has it, and every second fault of `uvloop`, with the oldest versions; EACH=1 for all
 	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) --one-each $(EACH) tests/contract)
-	$(call tests,$(OLDEST)/bin,$(ON_UVLOOP) --one-each 1)
+	$(call tests,$(OLDEST)/bin,$(ON_UVLOOP) --one-each $(EACH_FAULT))
 
 bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose
 	@for name in $(BENCH); do \

@@ -50,6 +50,17 @@ async def attempts(concert: Coordinator, count: int) -> dict[str, int]:
     return {job.id: job.attempt for job in claimed}
 
 
+# One process, one on uvloop, and several: those that are signalled, log and die in other tests.
+WAYS = pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], id="one"),
+        pytest.param(["--processes=2"], id="processes", marks=pytest.mark.torture),
+        pytest.param(["--uvloop"], id="uvloop"),
+    ],
+)
+
+
 # Signals.
 
 
@@ -221,7 +232,7 @@ async def sleeps(concert: Coordinator) -> bool:
     return any(client["cmd"] == "blpop" for client in await raw(concert).client_list())
 
 
-@pytest.mark.parametrize("options", [[], ["--processes=2"], ["--uvloop"]], ids=["one", "processes", "uvloop"])
+@WAYS
 async def test_job_may_end_a_process_that_it_has_forked(concert: Coordinator, options: list[str]) -> None:
     """The signal ends that process, which has none of the worker's connections, and does not reach the worker."""
     async with start(concert, "worker", SERVICE, *options) as child:
@@ -278,7 +289,7 @@ async def test_changed_code_is_loaded(concert: Coordinator, tmp_path: Path) -> N
 # Bursts and health.
 
 
-@pytest.mark.parametrize("options", [[], ["--processes=2"], ["--uvloop"]], ids=["one", "processes", "uvloop"])
+@WAYS
 async def test_burst_ends_with_0(concert: Coordinator, options: list[str]) -> None:
     """When its queues are empty."""
     await concert.enqueue("wait", [0.1], queue="high")
