@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := $(VENV)/oldest
-BENCH ?= chat cluster dashboard elections fleet jobs locks members observing plain_jobs signals sync_producer tasks work
+BENCH ?= chat cluster dashboard elections fleet jobs locks members observing outbox plain_jobs signals sync_producer tasks work
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Tests wait more than they compute, so more of them run at once than there are cores.
 WORKERS ?= 3
