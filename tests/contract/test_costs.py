@@ -173,6 +173,26 @@ async def test_jobs(concert: Coordinator, meter: Meter) -> None:
     check("a job, run with many", each_of(few, many))
 
 
+async def test_hashes_of_many_jobs_are_tables(concert: Coordinator) -> None:
+    """The server would walk through each from its first field on, for each of the jobs, which is half of all its work."""
+
+    @concert.task
+    async def noop() -> None: ...
+
+    async def encodings() -> list[bytes]:
+        keys = [concert._ref.keys.parts("tasks", "0", part)[0] for part in ("bodies", "states")]
+        sizes = [await redis.hlen(key) for key in keys]
+        assert sizes == [20, 20 * bool(claimed)], "what made them tables is gone"
+        return [await redis.object("ENCODING", key) for key in keys if await redis.exists(key)]
+
+    redis, claimed = raw(concert), []
+    await concert.enqueue_many(noop.call() for _ in range(20))
+    assert await encodings() == [b"hashtable"]
+    async with concert.consume("default") as jobs:
+        claimed = await jobs.claim(20)
+        assert await encodings() == [b"hashtable", b"hashtable"]
+
+
 async def test_item(concert: Coordinator, meter: Meter) -> None:
     """Of a queue, one after the other."""
     queue = concert.queue("q")

@@ -33,6 +33,7 @@
 local HOUR_MS = 3600000
 local PARTS = 3  -- keys of each queue
 local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
+local FEW = 8  -- jobs, for which their states need not be a table
 local AT_ONCE = 16  -- ids to look at in one go, each of which may have 1 MiB
 local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
 local AFTER_TIME, BRACE, byte = 15, 123, string.byte  -- an envelope that begins there as JSON has no limits
@@ -200,7 +201,11 @@ end
 
 if last_number < number then
   redis.call('HSET', claimed, unpack(claims))
-  if taken > 0 then
+  if taken > FEW then  -- a field of more than 64 bytes makes the hash a table; otherwise the server walks through it for each
+    running[2 * taken + 1], running[2 * taken + 2] = string.rep('#', 65), ''
+    redis.call('HSET', states, unpack(running))
+    redis.call('HDEL', states, running[2 * taken + 1])
+  elseif taken > 0 then
     redis.call('HSET', states, unpack(running))
   end
   if is_idle and taken > 0 then

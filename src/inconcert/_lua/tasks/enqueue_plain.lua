@@ -9,6 +9,7 @@
 -- RETURNS  1
 -- TWICE    the same, and adds nothing; ten minutes after the session's last request, as long as one of the jobs is there
 -- COST     O(N), N jobs given
+local FEW = 16  -- jobs in the queue, for which bodies need not be a table
 local time = redis.call('TIME')
 local enqueued = string.format('%.0f ', time[1] * 1000 + math.floor(time[2] / 1000))
 local seen, other = seen_even, seen_odd  -- they take turns every ten minutes
@@ -65,7 +66,15 @@ if last ~= number or number == 1 then  -- it comes again, or out of order, or as
     return 1
   end
 end
+-- The server walks through a hash of few small fields. One of more than 64 bytes makes it a table, as long as the hash exists.
+local long = length > FEW and length - count <= FEW and string.rep('#', 65)
+if long then
+  redis.call('HSET', bodies, long, '')
+end
 redis.call('HSET', bodies, unpack(ARGV, JOBS))
+if long then
+  redis.call('HDEL', bodies, long)
+end
 if length == count then
   redis.call('HSETNX', finished, queue_name, 0)  -- the names of all queues are there
 end
