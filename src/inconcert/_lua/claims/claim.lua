@@ -55,9 +55,10 @@ if last_number > number then
 end
 
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
-local ready, next_ms = {}, -1
-local some_are_paused = redis.call('EXISTS', paused) == 1
-local some_have_facts = redis.call('EXISTS', facts) == 1
+local ready, rung, next_ms = {}, {}, -1
+local is_plain = redis.call('EXISTS', paused, facts) == 0
+local some_are_paused = not is_plain and redis.call('EXISTS', paused) == 1
+local some_have_facts = not is_plain and redis.call('EXISTS', facts) == 1
 local uses_limits = false
 -- @only jobs
 local limited = {places = places, held_back = held_back, states = states, undo = undo, now_us = now_us,
@@ -67,7 +68,7 @@ local some_are_limited = redis.call('HLEN', places) > 0
 -- @end
 for i = QUEUES, #KEYS, PARTS do
   ready[i] = redis.call('LLEN', KEYS[i])
-  redis.call('LLEN', KEYS[i + 1])
+  rung[i] = redis.call('LINDEX', KEYS[i + 1], 0) == '1'
   if some_are_paused and redis.call('SISMEMBER', paused, ARGV[NAMES + (i - QUEUES) / PARTS]) == 1 then
     ready[i] = 0
   end
@@ -216,7 +217,7 @@ if last_number < number then
     redis.call('PEXPIRE', claimed, HOUR_MS)
   end
   for i = QUEUES, #KEYS, PARTS do
-    if ready[i] > 0 then
+    if ready[i] > 0 and not rung[i] then
       -- @block ring
       ring(KEYS[i + 1])  -- work is left behind: the next idle consumer wakes, one after the other
     end

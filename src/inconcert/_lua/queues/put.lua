@@ -18,6 +18,7 @@
 
 -- The usual case comes first, because each run makes the functions of the others anew: items that may be taken now, of a
 -- queue without a limit.
+local FEW = 16  -- items in the queue, for which bodies need not be a table
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
@@ -25,8 +26,7 @@ local answer = redis.call('HGET', recent, request) or redis.call('HGET', older, 
 if answer then
   return tonumber(answer)
 end
--- @include remember
--- @guard queue:list delayed:zset
+-- @guard delayed:zset
 local first = redis.call('LINDEX', bell, 0)
 local is_shut = redis.call('EXISTS', shut) == 1
 local is_usual = delay_ms == '0' and maxsize < 0 and not is_given and not is_shut
@@ -36,8 +36,18 @@ if is_usual then
     ids[#ids + 1] = ARGV[i]
     ARGV[i + 1] = put_at .. ARGV[i + 1]
   end
+  local length = redis.call(front == '1' and 'LPUSH' or 'RPUSH', queue, unpack(ids))
+  local long = length > FEW and length - #ids <= FEW and string.rep('#', 65)  -- makes a table of it, see tasks/enqueue_plain
+  if long then
+    redis.call('HSET', bodies, long, '')
+  end
   redis.call('HSET', bodies, unpack(ARGV, ITEMS))
-  redis.call(front == '1' and 'LPUSH' or 'RPUSH', queue, unpack(ids))
+  if long then
+    redis.call('HDEL', bodies, long)
+  end
+end
+-- @include remember
+if is_usual then
   remember(recent, older, request, '1')
   if first == '1' then
     return 1  -- a consumer is woken already
@@ -55,6 +65,7 @@ end
 -- @include still_ones
 -- @include first_in_line
 -- @include wake_first_putter
+-- @guard queue:list
 local count = (#ARGV - ITEMS + 1) / 2
 local home = string.match(request, '^(.*)%.')
 local given = is_given and 'id ' .. ARGV[ITEMS]
