@@ -174,7 +174,7 @@ async def test_jobs(concert: Coordinator, meter: Meter) -> None:
 
 
 async def test_hashes_of_many_jobs_are_tables(concert: Coordinator) -> None:
-    """The server would walk through each from its first field on, for each of the jobs, which is half of all its work."""
+    """Otherwise the server walks through each for each of the jobs, which was half of all its work."""
 
     @concert.task
     async def noop() -> None: ...
