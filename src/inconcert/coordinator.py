@@ -252,8 +252,8 @@ class Coordinator(TaskCoordinator):
     async def open(self) -> Self:
         """Open it without `async with`: in a REPL, a bot, a framework with one hook for its start and one for its end.
 
-        Prefer `async with`, which closes it in any case. Whoever opens it so calls `close` before the event loop ends;
-        otherwise what it holds is blocked until its leases lapse, and a `ResourceWarning` says so.
+        Prefer `async with`, which closes it in any case. The code that opens it so calls `close` before the event loop
+        ends; otherwise what it holds is blocked until its leases lapse, and a `ResourceWarning` says so.
 
         Returns:
             The coordinator.

@@ -48,7 +48,7 @@ class _Keys(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What `rate_limits/take` answers."""
+    """Answer of `rate_limits/take`."""
 
     outcome: int
     wait_us: int  # until the permits may be used, or until to ask again

@@ -153,7 +153,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
 
     @property
     def signs(self) -> ConsumerSigns:
-        """What it did last; may be asked from any thread."""
+        """Its latest acts; may be asked from any thread."""
         claimed = [partition.claimed_at for partition in self._partitions if partition.claimed_at is not None]
         workers = [partition.worker for partition in self._partitions if partition.worker is not None]
         now = time.monotonic()

@@ -59,7 +59,7 @@ async def holding(session: Session, keys: ClaimKeys) -> list[bytes]:
 
 
 async def read_held(session: Session, keys: ClaimKeys, workers: Sequence[bytes]) -> list[HeldClaim]:
-    """What these workers hold.
+    """Find the claims that these workers hold.
 
     Cost: 1 round trip for 100 workers, or for a MiB.
     """

@@ -8,7 +8,7 @@ __all__ = ["ConsumerSigns"]
 
 
 class ConsumerSigns(NamedTuple):
-    """What a consumer did last. Instants are by the monotonic clock.
+    """Signs of a consumer's latest acts. Instants are by the monotonic clock.
 
     Attributes:
         turned_at: When the event loop last turned for the thread that watches it.

@@ -112,7 +112,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     @property
     def held(self) -> Collection[C]:
-        """What it has claimed and not ended."""
+        """The jobs or items that it has claimed and not ended."""
         return self._held.values()
 
     @property
@@ -460,7 +460,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
 
 def _how_many(ended: list[Ended]) -> int:
-    """How many of these go in one script: with 1 MiB to write or to drop it has enough."""
+    """The number of these in one script: with 1 MiB to write or to drop it has enough."""
     size = 0
     for count, each in enumerate(ended[:_MOST]):
         if size >= _MOST_BYTES:

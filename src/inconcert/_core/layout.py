@@ -31,7 +31,7 @@ _LAYOUT = load("sessions/layout").bind(_LayoutKeys)
 
 
 class Layout(NamedTuple):
-    """How a namespace is divided.
+    """The division of a namespace.
 
     Attributes:
         partitions: Over how many slots of a cluster its jobs are spread.

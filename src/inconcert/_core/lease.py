@@ -28,7 +28,7 @@ class HeldLease(Generic[StateT]):
 
     @property
     def kind(self) -> str:
-        """What it is a lease on, such as `lock`."""
+        """The kind of object that it is a lease on, such as `lock`."""
         return self._state.kind
 
     @property

@@ -46,7 +46,7 @@ class Renewable(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it is a lease on, such as `lock`."""
+        """The kind of object that it is a lease on, such as `lock`."""
         ...
 
     @property

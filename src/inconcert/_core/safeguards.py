@@ -39,7 +39,7 @@ class Granted(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it is a right to, such as `lock`."""
+        """The kind of object that it is a right to, such as `lock`."""
         ...
 
     @property

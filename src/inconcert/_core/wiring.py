@@ -24,7 +24,7 @@ __all__ = ["Needs", "Sleeps", "Wiring", "wiring_of"]
 
 
 class Sleeps(Protocol):
-    """Where idle consumers sleep."""
+    """The place where idle consumers sleep."""
 
     def sleeper(self, keys: tuple[str, ...]) -> Sleeper:
         """A sleeper that wakes when one of these bells rings, the most urgent first."""

@@ -20,7 +20,7 @@ def backoff(failures: int, jitter: float, *, first: float = 0.05, most: float = 
 
 
 def retry_delay(failures: int, jitter: float) -> float:
-    """How long a job waits before its next attempt: 1 s, 2 s, 4 s ... up to 5 min, each within 25 % of that.
+    """The delay of a job before its next attempt: 1 s, 2 s, 4 s ... up to 5 min, each within 25 % of that.
 
     Args:
         failures: How many attempts have failed, from 1.

@@ -1,4 +1,4 @@
-"""How the values of one object, such as a queue, become bytes and are read again: as any JSON, or as one type."""
+"""Codecs for the values of one object, such as a queue: as any JSON, or as one type."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

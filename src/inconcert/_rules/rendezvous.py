@@ -1,4 +1,4 @@
-"""Which member a key belongs to: the same in every process, and with every version of Python.
+"""The member that a key belongs to: the same in every process, and with every version of Python.
 
 Each pair of a member and a key has a score, and the key belongs to the member with the highest one.  So a member that
 comes takes over only the keys that it wins, from each other about the same share, and the keys of one that goes are

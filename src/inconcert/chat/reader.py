@@ -35,7 +35,7 @@ PAGE = 1_000  # messages in one reply: a millisecond of the server's time
 
 
 class _FetchedPage(NamedTuple):
-    """What `chat/fetch` answers; the messages follow."""
+    """Answer of `chat/fetch`; the messages follow."""
 
     outcome: int
     missed: int  # messages dropped before the user read them
@@ -44,7 +44,7 @@ class _FetchedPage(NamedTuple):
 
 
 class _HistoryPage(NamedTuple):
-    """What `chat/history` answers; the messages follow."""
+    """Answer of `chat/history`; the messages follow."""
 
     outcome: int
     end: int  # the id before which this page ends
@@ -52,7 +52,7 @@ class _HistoryPage(NamedTuple):
 
 
 class _UnreadCount(NamedTuple):
-    """What `chat/unread` answers."""
+    """Answer of `chat/unread`."""
 
     outcome: int
     counted: int

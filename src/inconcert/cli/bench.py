@@ -22,7 +22,7 @@ _QUEUE = "inconcert-bench"  # always the same, so that all runs together are one
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was measured.
+    """A measurement.
 
     Attributes:
         what: What was done.

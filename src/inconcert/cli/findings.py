@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was looked at.
+    """A look at a server and its namespace.
 
     Attributes:
         examination: The servers.

@@ -18,7 +18,7 @@ _NAMES = {"levelname": "level", "name": "logger", "exc_info": "traceback"}
 
 
 class LogLevel(StrEnum):
-    """What `--log-level` takes."""
+    """A level for `--log-level`."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -28,7 +28,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """What `--log-format` takes."""
+    """A format for `--log-format`."""
 
     TEXT = "text"
     JSON = "json"

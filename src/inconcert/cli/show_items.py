@@ -36,7 +36,7 @@ class ShownItems:
 
 
 async def read_items(concert: Coordinator, name: str) -> ShownItems:
-    """What is in this queue now."""
+    """The contents of this queue now."""
     queue = concert.queue(name)
     counts, oldest_age, items, dead = await asyncio.gather(
         queue.counts(), queue.oldest_age(), queue.peek(limit=_MOST), queue.dead(limit=_MOST)

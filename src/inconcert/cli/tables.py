@@ -55,7 +55,7 @@ def seconds(duration: float | None) -> str | None:
 
 
 def ago(moment: float | None) -> str | None:
-    """How long ago a Unix time is, by this machine's clock."""
+    """Say how long ago a Unix time is, by this machine's clock."""
     return None if moment is None else seconds(max(0.0, time.time() - moment))
 
 

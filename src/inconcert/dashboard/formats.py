@@ -29,7 +29,7 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(at: float | None) -> str:
-    """How long ago an instant was, by this machine's clock."""
+    """Say how long ago an instant was, by this machine's clock."""
     return duration(None if at is None else max(time.time() - at, 0.0))
 
 

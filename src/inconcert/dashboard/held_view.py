@@ -127,7 +127,7 @@ class _Thing:
     waiters: list[tuple[ProcessReport, _Waits]] = field(default_factory=list)
 
     def view(self, redact: Redact) -> HeldView:
-        """What is shown of it."""
+        """The part of it that is shown."""
         in_line = sorted(self.waiters, key=_place)
         return HeldView(
             self.kind,

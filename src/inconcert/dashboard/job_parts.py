@@ -1,4 +1,4 @@
-"""What belongs to a job: its steps, the items of its stream, its group, and the jobs before and after it."""
+"""Parts of a job: its steps, the items of its stream, its group, and the jobs before and after it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class JobParts:
-    """What belongs to a job; of long lists a part.
+    """The parts of a job; of long lists a part.
 
     Attributes:
         steps: The latest of its steps, in order.

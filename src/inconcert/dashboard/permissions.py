@@ -1,4 +1,4 @@
-"""What may be asked of a dashboard, and who decides."""
+"""The permissions of a dashboard, and who grants them."""
 
 from collections.abc import Awaitable, Callable
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What a request must be before it changes anything, and what every answer says to the browser.
+"""Checks of a request before it changes anything, and headers that every answer has.
 
 Source: https://web.dev/articles/fetch-metadata
 """

@@ -39,7 +39,7 @@ class ScheduleView:
 
     @classmethod
     def of(cls, status: ScheduleStatus, redact: Redact) -> Self:
-        """What may be seen of it."""
+        """The part of it that may be seen."""
         values = [*status.args, *([status.kwargs] if status.kwargs else [])]
         arguments = as_json(values, longest=_LONGEST, in_one_line=True) if values else ""
         return cls(

@@ -266,6 +266,6 @@ class Index:
 
 
 def _end_of_page(offset: int, limit: int) -> int:
-    """How many hits a search must find for this page."""
+    """The number of hits that a search must find for this page."""
     whole("offset", offset, least=0, most=_MOST_HITS - 1)
     return offset + whole(f"limit at offset {offset}", limit, most=_MOST_HITS - offset)

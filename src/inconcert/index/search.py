@@ -55,7 +55,7 @@ class _SortedList:
 
 
 class IndexKeys(NamedTuple):
-    """Where an index is kept."""
+    """The place of an index."""
 
     documents: str  # hash: document -> its words in their order: ' red apples '
     words: str  # hash: word -> its number; '' -> the last number that was given

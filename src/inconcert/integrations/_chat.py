@@ -37,7 +37,7 @@ async def chat_batches(
 
 
 def batch_fields(batch: Batch) -> dict[str, object]:
-    """What a client gets of a batch: `chat_id`, `messages`, `missed` and `last_id`."""
+    """The part of a batch that a client gets: `chat_id`, `messages`, `missed` and `last_id`."""
     fields = asdict(batch)
     del fields["unfit"]  # these chats have no type
     return fields

@@ -64,7 +64,7 @@ class _Record(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """What a key is bound to.
+    """The request that a key is bound to.
 
     Attributes:
         key: The `Idempotency-Key` of the client.

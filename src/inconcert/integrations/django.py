@@ -187,7 +187,7 @@ class InconcertBackend(BaseTaskBackend):
             result.errors.append(_base.TaskError(exception_class_path=kind, traceback=text))
 
     def new_result(self, task: Any, id_: str, status: str, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        """What is known of a task that was enqueued."""
+        """The known facts of a task that was enqueued."""
         return _Result(
             task=task,
             id=id_,

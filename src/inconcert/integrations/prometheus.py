@@ -191,7 +191,7 @@ class Metrics(Collector):
             return None
 
     def _local(self) -> Iterator[Metric]:
-        """What this process counts."""
+        """The counts of this process."""
         tallies = self._tallies
         tallies.count_from_zero(self._registered.places, self._queues)
         for fact, help_ in _WHAT_HAPPENED.items():

@@ -222,5 +222,5 @@ class Mailbox(Generic[T]):
 
 
 def post_of(mailbox: Mailbox[T]) -> Post[T]:
-    """What sending to a mailbox takes, also while its coordinator is not open."""
+    """The sender to a mailbox, also while its coordinator is not open."""
     return mailbox._post  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

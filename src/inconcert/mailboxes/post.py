@@ -22,7 +22,7 @@ _MOST_BYTES = 8 * 2**20  # likewise
 
 
 class Post(Generic[T]):
-    """What sending to one mailbox takes.
+    """The sender to one mailbox.
 
     Args:
         keys: The keys of the namespace.

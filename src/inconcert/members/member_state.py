@@ -31,7 +31,7 @@ KIND = "members"
 
 
 class Joining(NamedTuple):
-    """What a member joins with."""
+    """The arguments with which a member joins."""
 
     value: bytes  # JSON
     ttl: float

@@ -124,7 +124,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
 
     @property
     def waiting(self) -> int:
-        """How many calls of `get` wait; one of `get_many` counts as so many as it wants items."""
+        """The number of calls of `get` that wait; one of `get_many` counts as so many as it wants items."""
         return len(self._getters)
 
     @property

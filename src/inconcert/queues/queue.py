@@ -430,5 +430,5 @@ class Queue(Generic[T]):
 
 
 def put_terms_of(queue: Queue[T]) -> PutTerms[T]:
-    """How items are put into a queue, also while its coordinator is not open."""
+    """The sender of items into a queue, also while its coordinator is not open."""
     return PutTerms(queue._codec, queue._terms.order, queue._maxsize)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

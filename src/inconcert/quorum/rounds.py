@@ -103,7 +103,7 @@ class QuorumRound(asyncio.Future[bool]):
 
 
 class QuorumHolding:
-    """What one holder has on each of the servers.
+    """The grants of one holder on the servers.
 
     Args:
         name: Which lock, as errors name it.
@@ -182,7 +182,7 @@ class _ReleaseCall(QuorumRound):
 
 
 class _Share:
-    """What one holder has on one server."""
+    """The grant of one holder on one server."""
 
     __slots__ = ("_asking", "_holder", "_is_over", "_is_released", "_keys", "_may_be_ours", "_peer")
 

@@ -147,7 +147,7 @@ class _Examiner:
             self._unseen[f"{what}: {error}"] = None
 
     async def _ask(self, node: Any, what: str, *args: object) -> Reply:  # noqa: ANN401 - as above
-        """What a server answers; None if it refuses."""
+        """The answer of a server; None if it refuses."""
         try:
             return await node.execute_command(what, *args)
         except redis.exceptions.ResponseError as error:

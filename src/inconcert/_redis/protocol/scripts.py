@@ -64,7 +64,7 @@ class Command(NamedTuple):
 
     @property
     def operation(self) -> Operation:
-        """What is called, in the caller's words, for errors."""
+        """The call, in the caller's words, for errors."""
         return Operation.of(self.script.name, self.keys)
 
     def pack(self) -> bytes:

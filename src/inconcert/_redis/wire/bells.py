@@ -190,7 +190,7 @@ class Bells:
 
 
 class _Sleepers(Protocol):
-    """Where sleepers sleep."""
+    """The place where sleepers sleep."""
 
     def add(self, sleeper: "Sleeper") -> None:
         """Wake it, from now on, when one of its bells rings."""

@@ -67,7 +67,7 @@ class Call(asyncio.Future[Reply]):
 
     @property
     def operation(self) -> Operation:
-        """What is called, in the caller's words, for errors."""
+        """The call, in the caller's words, for errors."""
         return self.command.operation
 
     def answered(self, reply: Reply) -> None:

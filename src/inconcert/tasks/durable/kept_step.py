@@ -30,7 +30,7 @@ IN_PART = "in "  # before both, of a step in another step or in a loop's item, w
 
 
 class StepCall(NamedTuple):
-    """What a step calls.
+    """The call of a step.
 
     Attributes:
         function: The qualified name of its function; kept with the result, and compared by later attempts.
@@ -79,7 +79,7 @@ class KeptStep(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """How far a loop is.
+    """The position of a loop.
 
     Attributes:
         done: How many items are done, in all attempts; one more at the end, and each time that `left` rises.
@@ -95,7 +95,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepStore(Protocol):
-    """Where the steps of a job are kept."""
+    """The store of a job's steps."""
 
     @property
     def id(self) -> str:

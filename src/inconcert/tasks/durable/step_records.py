@@ -30,7 +30,7 @@ class StepRecord:
 
 
 class KeptSteps(NamedTuple):
-    """What the server keeps of the steps of a job.
+    """The steps of a job, as the server keeps them.
 
     Attributes:
         now_ms: The server's time.

@@ -30,7 +30,7 @@ def signed_id(attempt: int, number: int, job_id: str) -> str:
 
 
 class _Head(NamedTuple):
-    """What `tasks/read_items` answers; the items follow."""
+    """Answer of `tasks/read_items`; the items follow."""
 
     run: bytes
     attempt: int

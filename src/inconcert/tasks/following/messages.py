@@ -30,7 +30,7 @@ def packed_name(name: str) -> str:
 
 
 class JobMessage:
-    """What sending one message to a job takes.
+    """The sender of one message to a job.
 
     Args:
         origin: Where it is sent from.

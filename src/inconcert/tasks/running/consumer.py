@@ -194,7 +194,7 @@ class Consumer:
 
 
 def signs_of(consumer: Consumer) -> ConsumerSigns | None:
-    """What it did last, from any thread; None if it is not open."""
+    """Its latest acts, from any thread; None if it is not open."""
     opened = consumer._opened  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     return None if opened is None else opened.signs
 

@@ -23,7 +23,7 @@ _WAITS_WITHIN = 8.0  # seconds in which the wait for a bell is answered, which e
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """What a worker answers to a probe.
+    """The answer of a worker to a probe.
 
     Attributes:
         is_ok: Whether the probe succeeds.
@@ -48,7 +48,7 @@ class HealthReport:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSigns:
-    """What a worker did last. Instants are by the monotonic clock.
+    """Signs of a worker's latest acts. Instants are by the monotonic clock.
 
     Attributes:
         consumer: What its consumer did last; None before it is open.

@@ -124,7 +124,7 @@ class Worker:
         return frozenset() if self._free else frozenset(state.id for state, _ in self._running.values())
 
     def signs(self) -> WorkerSigns:
-        """What it did last; may be asked from any thread."""
+        """Its latest acts; may be asked from any thread."""
         running = list(self._running.values())  # one step, which no other thread interrupts
         return WorkerSigns(
             consumer=signs_of(self._consumer),

@@ -85,7 +85,7 @@ class _DescribedRow(NamedTuple):
 
 
 class _Found:
-    """What is known of one consumer."""
+    """The known facts of one consumer."""
 
     def __init__(self, about: _About | None) -> None:
         self.about = about
