@@ -93,6 +93,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.signals.signal import Signal, wait_all, wait_any
     from inconcert.signals.subscription import Subscription
     from inconcert.sync_producer import EnqueuedJob, PreparedJob, SyncProducer
+    from inconcert.tasks.durable.retrying import Retrying
     from inconcert.tasks.durable.snooze import Snooze
     from inconcert.tasks.durable.step_records import StepRecord
     from inconcert.tasks.durable.undo import Undo
@@ -224,6 +225,7 @@ __all__ = [
     "Reservation",
     "Restarted",
     "Retry",
+    "Retrying",
     "RunningJob",
     "ScheduleStatus",
     "Schedules",
@@ -373,6 +375,7 @@ _HOMES = {
     "Reservation": "reservation",
     "Restarted": "tasks.following.stream",
     "Retry": "tasks.records.retry",
+    "Retrying": "tasks.durable.retrying",
     "RunningJob": "tasks.running.workers",
     "ScheduleStatus": "tasks.schedules.schedules",
     "Schedules": "tasks.schedules.schedules",

@@ -36,6 +36,7 @@ from inconcert._rules.functions import check_function
 from inconcert._rules.names import check_name
 from inconcert.tasks.durable.kept_step import StepCall
 from inconcert.tasks.durable.loop import Loop
+from inconcert.tasks.durable.retrying import Retrying, StepTries, tries_of
 from inconcert.tasks.durable.steps import Steps
 from inconcert.tasks.durable.undo import Undo
 from inconcert.tasks.records.arguments import annotations
@@ -74,6 +75,22 @@ async def step(
 
 
 @overload
+async def step(
+    name: str, function: Callable[..., Awaitable[T]], /, *args: object, retry: Retrying, **kwargs: object
+) -> T: ...
+
+
+@overload
+async def step(name: str, function: Callable[..., T], /, *args: object, retry: Retrying, **kwargs: object) -> T: ...
+
+
+@overload
+async def step(
+    name: str, function: Callable[..., Awaitable[T]], /, *args: object, timeout: Seconds, **kwargs: object
+) -> T: ...
+
+
+@overload
 async def step(name: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
@@ -86,7 +103,7 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
 
     The result is kept as JSON, as the function's return annotation says; without one it must be a JSON value. Each
     attempt gets it as it is read from that JSON. A plain function runs in a thread. A step that raises keeps nothing,
-    and runs again in the next attempt.
+    and runs again in the next attempt, or before with `retry=`.
 
     When its code or its arguments have changed since the result was kept, the job is dead-lettered with
     `StepChanged`, which says what was and what is. Where the body catches that, or another error below by which its job
@@ -97,12 +114,15 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
         function: What to run; plain or a coroutine function.
         args: Its arguments. Those that JSON can hold are compared with those of the kept result.
         kwargs: Its keyword arguments. `on_change="keep"` is not among them: it takes the kept result whatever function
-            and arguments it is of.
+            and arguments it is of. Neither is `retry=Retrying(3)`: the function is tried that often in this attempt, in
+            the worker's memory; nor `timeout=10`: the longest time of each try, in seconds, of a coroutine function.
 
     Raises:
         RuntimeError: No job runs here, or it is delivered at most once, or it runs on another event loop.
-        TypeError: `function` is not a function, such as a coroutine that was called already.
-        ValueError: `on_change` is something else.
+        TypeError: `function` is not a function, such as a coroutine that was called already; or it has a parameter
+            `retry` or `timeout` of its own, and that is given here.
+        ValueError: `on_change` is something else; `timeout` is not above 0, or is given for a plain function.
+        TimeoutError: The last try took longer than `timeout`.
         StepChanged: What was kept is of another function or for other arguments, or does not have the type.
         StepRefused: The name was used before in this attempt, or the job has 1,000 steps or 16 MiB of them; the job is
             dead-lettered.
@@ -116,7 +136,8 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
     """
     check_function(f"step {name!r}", function, 'durable.step("charge", charge, order)')
     may_change = _may_change(kwargs.pop("on_change", None))
-    return await _step(_steps(), name, function, args, kwargs, may_change=may_change)
+    tries = tries_of(name, function, kwargs, is_async=_known(function).is_async) if kwargs else None
+    return await _step(_steps(), name, function, args, kwargs, may_change=may_change, tries=tries)
 
 
 async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0) -> None:
@@ -290,13 +311,17 @@ async def _step(
     kwargs: dict[str, object],
     *,
     may_change: bool = False,
+    tries: StepTries | None = None,
 ) -> object:
     known = _known(function)
     call = StepCall(known.name, _digest(args, kwargs), known.converter)
     run = partial(function, *args, **kwargs)
     if known.is_async or steps.are_only_read:
-        return await steps.take(name, call, cast("Callable[[], Awaitable[object]]", run), may_change=may_change)
-    return await _in_thread(steps, name, call, run, may_change=may_change)
+        awaited = cast("Callable[[], Awaitable[object]]", run)
+        if tries is not None:
+            awaited = partial(tries.run, awaited)
+        return await steps.take(name, call, awaited, may_change=may_change)
+    return await _in_thread(steps, name, call, run, tries, may_change=may_change)
 
 
 async def _recorded(name: str, verb: str, value_type: type[T], draw: Callable[[], T]) -> T:
@@ -345,13 +370,21 @@ async def _call(run: Callable[[], object]) -> object:
     return await result if inspect.isawaitable(result) else result  # a plain wrapper around a coroutine function
 
 
-async def _in_thread(steps: Steps, name: str, call: StepCall, run: Callable[[], object], *, may_change: bool) -> object:
+async def _in_thread(
+    steps: Steps,
+    name: str,
+    call: StepCall,
+    run: Callable[[], object],
+    tries: StepTries | None,
+    *,
+    may_change: bool,
+) -> object:
     """A thread cannot be stopped: a cancellation waits until what it did is kept, or has not been for 10 s."""
     has_returned = asyncio.Event()
 
     async def in_thread() -> object:
         try:
-            return await _call(run)
+            return await (_call(run) if tries is None else tries.run(partial(_call, run)))
         finally:
             has_returned.set()
 
@@ -359,6 +392,8 @@ async def _in_thread(steps: Steps, name: str, call: StepCall, run: Callable[[], 
     try:
         await asyncio.wait([step])
     except asyncio.CancelledError:
+        if tries is not None:
+            tries.stop()
         await run_shielded(_ended(step, has_returned))
         if not step.cancelled():
             step.result()

@@ -193,6 +193,7 @@ class RateLimiter:
         """Take permits by an estimate, as `acquire` does, and say in the body how many were used.
 
         ```python
+        tokens = concert.rate_limiter("openai:tokens", 100_000, period=60.0)
         async with tokens.reserve(cost=900) as reservation:
             answer = await model.complete(prompt)
             reservation.settle(answer.usage.total_tokens)

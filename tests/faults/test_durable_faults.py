@@ -9,7 +9,17 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, OutcomeUnknown, Retry, current_job, durable
+from inconcert import (
+    Coordinator,
+    JobFailed,
+    JobStatus,
+    NotClaimed,
+    OutcomeUnknown,
+    Retry,
+    Retrying,
+    current_job,
+    durable,
+)
 from inconcert.tasks.running.step_store import JobStepStore
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
@@ -92,6 +102,46 @@ async def _kill_two_workers(url: str, namespace: str) -> None:
         assert len(ran) == len(whole) == count * STEPS
         assert ran.total() - len(ran) <= 2 * 4
         assert await kept(concert) == {}
+
+
+async def try_and_hang(url: str, namespace: str) -> None:
+    """In a child: fail once in a step, and wait for its next try."""
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
+
+        async def charge() -> None:
+            tell("tried")
+            raise ConnectionError("away")
+
+        @concert.task(name="tries")
+        async def tries() -> None:  # pyright: ignore[reportUnusedFunction]
+            await durable.step("charge", charge, retry=Retrying(2, backoff=lambda _: 3600))
+
+        await concert.run_worker("default")
+
+
+async def test_tries_begin_anew_where_a_worker_was_killed_between_two(
+    short: Coordinator, server: RealServer, namespace: str
+) -> None:
+    """They are counted in its memory; the next worker has all of them, and no failure of the job is counted."""
+    ran: list[int] = []
+
+    async def charge() -> str:
+        ran.append(current_job().attempt)
+        if len(ran) < 2:
+            raise ConnectionError("away")
+        return "charged"
+
+    @short.task(name="tries", max_attempts=2)
+    async def tries() -> str:
+        return await durable.step("charge", charge, retry=Retrying(2, backoff=lambda _: 0))
+
+    async with spawn(f"{HERE}:try_and_hang", server.url, namespace) as child:
+        job = await tries.enqueue()
+        await child.wait_for("tried")
+        child.kill()
+    async with in_background(short.run_worker("default")):
+        assert await job.result(timeout=WITHIN) == "charged"
+    assert len(ran) == 2
 
 
 async def step_and_hang(url: str, namespace: str) -> None:

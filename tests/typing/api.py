@@ -75,6 +75,7 @@ from inconcert import (
     ReadLock,
     Restarted,
     Retry,
+    Retrying,
     RWLock,
     Semaphore,
     Signal,
@@ -522,6 +523,9 @@ async def steps(url: str) -> None:
     assert_type(await durable.step("fetch", fetch, url), None)
     assert_type(await durable.step("total", total, [1, 2]), int)
     assert_type(await durable.step("total again", total, [1], on_change="keep"), int)
+    assert_type(await durable.step("fetch again", fetch, url, retry=Retrying(3), timeout=10), None)
+    assert_type(await durable.step("fetch in time", fetch, url, timeout=timedelta(seconds=10)), None)
+    assert_type(await durable.step("total thrice", total, [1], retry=Retrying(3, retry_on=(OSError,))), int)
     assert_type(await durable.now(), float)
     assert_type(await durable.uuid("ticket"), UUID)
     assert_type(await durable.random(), float)

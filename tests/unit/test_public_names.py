@@ -105,6 +105,7 @@ FACES = {
     "Reason": "code text",
     "Reservation": "cost settle",
     "Restarted": "attempt",
+    "Retrying": "attempts backoff retry_on",
     "RunningJob": "attempt claimed_at id queue task",
     "ScheduleStatus": "args id is_in_code is_paused kwargs last_at missed next_at problem queue rule task",
     "Schedules": "delete list pause put resume trigger",
