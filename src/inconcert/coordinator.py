@@ -4,7 +4,7 @@ import asyncio
 import os
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # a primitive is imported by its factory when it is called fi
     from inconcert.mailboxes.mailbox import Mailbox
     from inconcert.members.members import Members
     from inconcert.members.roster import Rosters
+    from inconcert.once import Onces
     from inconcert.periodic import PeriodicFunction, Timetable
     from inconcert.queues.get import Getters
     from inconcert.queues.queue import Queue
@@ -367,6 +368,8 @@ class Coordinator(TaskCoordinator):
                     await timetable.stop()
                 if getters := Coordinator._getters.among(self):
                     await getters.close()
+                if onces := Coordinator._onces.among(self):
+                    await onces.close()
                 if self._detector is not None:
                     await self._detector.close()
                     self._detector = None
@@ -431,7 +434,7 @@ class Coordinator(TaskCoordinator):
 
     def _forget(self) -> object:
         """Leave what runs on another loop, and return it."""
-        used = Coordinator._timetable.among(self), Coordinator._getters.among(self)
+        used = Coordinator._timetable.among(self), Coordinator._getters.among(self), Coordinator._onces.among(self)
         return [each.forget() for each in used if each is not None]
 
     @MadeOnce
@@ -452,6 +455,12 @@ class Coordinator(TaskCoordinator):
         from inconcert.queues.get import Getters
 
         return Getters(self._ref)
+
+    @MadeOnce
+    def _onces(self) -> "Onces":
+        from inconcert.once import Onces
+
+        return Onces(self._ref)
 
     @MadeOnce
     def _rosters(self) -> "Rosters":
@@ -664,6 +673,50 @@ class Coordinator(TaskCoordinator):
         from inconcert.members.members import Members
 
         return Members(self._ref, self._rosters, name, value=value, ttl=ttl)
+
+    @overload
+    async def once(
+        self, name: str, make: Callable[[], Awaitable[T]], *, ttl: Seconds, stale: Seconds | None = ...
+    ) -> T: ...
+    @overload
+    async def once(self, name: str, make: Callable[[], T], *, ttl: Seconds, stale: Seconds | None = ...) -> T: ...
+    async def once(
+        self, name: str, make: Callable[[], object], *, ttl: Seconds, stale: Seconds | None = None
+    ) -> object:
+        """A value that is computed once for all processes and callers that ask for it at the same time, and kept.
+
+        `report = await concert.once("report:7", make_report, ttl=60)`. Callers that come while it is computed wait, and
+        are handed the value; those that come within `ttl` find it. It is kept as JSON, as the function's return
+        annotation says; without one it must be a JSON value. Each caller gets an object of its own, read from that.
+
+        The function runs in the task of its caller, under the lock `once:NAME`, which is renewed however long it takes.
+        What it raises, this caller gets, and the next one computes. That is so, too, if this caller is cancelled, or,
+        after at most 10 s, if its process dies.
+
+        Use it for what is slow and may be computed twice now and then: after a failover, or if the lease is lost. For
+        work that must be done, use a task with `unique=`.
+
+        Args:
+            name: Which value. The same name in the same namespace is the same value, on any machine.
+            make: Computes it, called without arguments; `functools.partial` binds some. A plain function runs in a
+                thread.
+            ttl: For how long it is fresh, in seconds.
+            stale: For how many seconds more it is served at once, while one process computes it anew in the background;
+                None and 0 for not at all.
+
+        Raises:
+            ValueError: `ttl` is not above 0, or `stale` is negative.
+            TypeError: `make` is not a function or needs arguments, or JSON cannot represent what it returns.
+            InvalidName: `name` is empty or longer than 507 bytes.
+            InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.
+            UnreadablePayload: What is kept under this name is of another type.
+            LeaseLost: The lease was lost while the function ran, which was cancelled.
+            RuntimeError: The function asks for its own value.
+
+        Cost: 1 round trip if it is kept, for all callers of a process that ask at the same time. 5 to compute it; 4 to
+            wait for it, and 1 message to each process.
+        """
+        return await self._onces.get(name, make, ttl=ttl, stale=stale)
 
     def every(self, period: Seconds, *, name: str | None = None) -> Callable[[F], F]:
         """Run a coroutine function periodically, in one process at a time: `@concert.every(300)`.

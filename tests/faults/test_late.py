@@ -71,6 +71,7 @@ BOUNDED = {
     "members/list": "it drops members that have lapsed by now, as anybody may",
     "members/renew": "a membership that still holds counts from then",
     "mailboxes/unread": "it puts back what lapsed claims hold, as anybody may",
+    "once/store": "a value is kept and handed out once more, while the lease under which it was computed is held",
     "outbox/look": "data that have no life get one, so that all rows are looked at once more",
     "permits/acquire": "a free permit is held by nobody for one ttl",
     "permits/renew": "a lease that still holds counts from then",

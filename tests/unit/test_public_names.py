@@ -33,7 +33,7 @@ FACES = {
     "Coordinator": (
         "add_enqueue_middleware add_middleware barrier chat close consume cron election embedded enqueue "
         "enqueue_many event every explain from_client from_env group index inspect latch lifespan lock locks "
-        "locks_held mailbox members open ping queue rate_limiter rate_limiters redis redis_cluster "
+        "locks_held mailbox members once open ping queue rate_limiter rate_limiters redis redis_cluster "
         "release_by_force run_worker rwlock schedules semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",

@@ -29,6 +29,7 @@ WANTED = {
     "how-to/rwlocks.html": "rwlock",
     "how-to/elections.html": "singleton, leader, master election, one instance only",
     "how-to/members.html": "presence, online, service discovery, sharding, consistent hashing",
+    "how-to/once.html": "stampede, dogpile, singleflight",
     "how-to/events.html": "barrier, latch",
     "how-to/signals.html": "pub/sub, pubsub, broadcast, notify, event bus",
     "how-to/tasks.html": "priority, urgent, background task, eta, countdown",

@@ -1,0 +1,293 @@
+"""A value that is computed once for all processes, kept for a while, and handed to all callers that wait for it.
+
+    value    string  'fresh_until_ms json': the server's time until which it is fresh; it lapses `stale` later
+
+The caller that computes holds the lock `once:NAME`; a caller that finds no value takes that lock, or waits in its line.
+In each process one caller of a name does so, its *leader*; the others wait for the leader.  The script that keeps the
+value also publishes it, one message to each process that waits, and empties the line, in the same step.  A caller that
+gets the lock after all, because its message was lost or the holder has failed or died, looks for the value once more
+before it computes.
+
+Source: docs/explanation/once.md
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import anyio
+import anyio.to_thread
+
+from inconcert._core.cancellation import cancel_all
+from inconcert._core.lease import Lease
+from inconcert._core.session import Session, SessionRef
+from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.background import log_error
+from inconcert._rules import durations
+from inconcert._rules.codec import Codec, codec_of
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.names import check_name
+from inconcert.errors import AcquireTimeout, InconcertError, LeaseLost
+from inconcert.lock import Lock
+from inconcert.tasks.records.arguments import annotations
+
+__all__ = ["Onces"]
+
+_log = logging.getLogger("inconcert.once")
+
+_LEASE = 10.0  # seconds; for so long at most a dead process holds up the computation
+
+
+class _Keys(NamedTuple):
+    value: str  # string: 'fresh_until_ms json'; kept_ms
+    holders: str  # zset: of the lock, holder -> lease end, server ms
+    waiters: str  # zset: of the lock, its line
+
+
+_FIND = load("once/find").bind(_Keys)
+_STORE = load("once/store").bind(_Keys)
+
+
+class Onces:
+    """All that is computed once by one coordinator.
+
+    Args:
+        ref: Refers to the open session.
+    """
+
+    def __init__(self, ref: SessionRef) -> None:
+        self._ref = ref
+        self._session: Session | None = None  # of what follows
+        self._turns: dict[str, _Turn] = {}
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
+
+    async def get(self, name: str, make: Callable[[], object], *, ttl: Seconds, stale: Seconds | None) -> Any:  # noqa: ANN401 - what `make` returns
+        """The value of this name: see `Coordinator.once`."""
+        wanted = _Wanted(self._ref, name, make, ttl, stale)
+        session = self._ref.session
+        if self._session is not session:
+            self._session, self._turns, self._refreshing = session, {}, {}
+        while (turn := self._turns.get(name)) is not None:
+            if turn.task is asyncio.current_task():
+                raise RuntimeError(f"the computation of once {name!r} asks for its own value, and would wait forever")
+            await asyncio.wait([turn.over])
+            outcome = turn.over.result()
+            if isinstance(outcome, InconcertError):
+                raise outcome.with_traceback(None)  # many waiters raise the same error
+            if outcome is not None:
+                return wanted.codec.decode(outcome)
+        turn = self._turns[name] = _Turn(session)
+        try:
+            text = await self._lead(wanted, turn)
+        except InconcertError as error:
+            turn.end(None if turn.is_computing or isinstance(error, LeaseLost) else error)
+            raise
+        finally:
+            turn.end(None)
+            del self._turns[name]
+        return wanted.codec.decode(text)
+
+    async def close(self) -> None:
+        """Cancel what is being computed anew: the coordinator is closing."""
+        await cancel_all(list(self._refreshing.values()))
+
+    def forget(self) -> object:
+        """Leave what runs on another loop, and return it."""
+        left = self._turns, self._refreshing
+        self._session, self._turns, self._refreshing = None, {}, {}
+        return left
+
+    # Private.
+
+    async def _lead(self, wanted: "_Wanted", turn: "_Turn") -> bytes:
+        """Find the value, or wait until it is handed over, or compute it."""
+        session = turn.session
+        text, is_fresh = await wanted.find(session)
+        if is_fresh or (text and wanted.serves_old):
+            turn.end(text)
+            if not is_fresh and wanted.name not in self._refreshing:
+                task = self._refreshing[wanted.name] = asyncio.create_task(_refresh(wanted, _Turn(session)))
+                task.add_done_callback(lambda _: self._refreshing.pop(wanted.name, None))
+            return text
+        async with AsyncExitStack() as stack:
+            lease, handed = await wanted.try_enter(stack), _Handed()
+            if lease is None:
+                await session.broadcasts.listen(wanted.channel, handed)
+                stack.callback(session.broadcasts.forget, wanted.channel, handed)
+                lease = await handed.or_entered(stack, wanted.lock(None))
+            if lease is None:
+                text = handed.text
+            else:
+                text, is_fresh = await wanted.find(session)
+                if not is_fresh:
+                    return await wanted.compute(lease, turn)
+            turn.end(text)
+        return text
+
+
+class _Turn:
+    """The turn of one caller of a process to find or compute the value of a name, for which the others wait.
+
+    Attributes:
+        session: The open session.
+        task: The caller's.
+        is_computing: Whether its function runs.
+        over: Done when the turn is over: with the value, an error for all, or None if the next one is to try.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.task = asyncio.current_task()
+        self.is_computing = False
+        self.over: asyncio.Future[bytes | InconcertError | None] = session.loop.create_future()
+
+    def end(self, outcome: bytes | InconcertError | None) -> None:
+        """End the turn, unless it is over."""
+        if not self.over.done():
+            self.over.set_result(outcome)
+
+
+class _Handed:
+    """Listens for the value that another process has computed.
+
+    Attributes:
+        text: The value; empty before it comes.
+    """
+
+    def __init__(self) -> None:
+        self.text = b""
+        self._waiting = anyio.CancelScope()
+
+    async def or_entered(self, stack: AsyncExitStack, lock: Lock) -> Lease | None:
+        """Wait in line for the lock, and enter it; None if the value comes before."""
+        while not self.text:
+            with anyio.CancelScope() as self._waiting:
+                return await stack.enter_async_context(lock)
+        return None
+
+    # Called by the connection.
+
+    def on_message(self, channel: str, text: bytes) -> None:
+        del channel  # there is only one
+        self.text = text
+        self._waiting.cancel()
+
+    def missed(self) -> None:
+        """The line may be empty, and its message lost: the place in line asks again by itself, and joins anew."""
+
+    def closed(self, error: InconcertError) -> None:
+        """The place in line is told, too."""
+
+
+class _Wanted:
+    """What one caller wants, checked.
+
+    Attributes:
+        name: Which value.
+        channel: Where it is handed over.
+        codec: How it becomes JSON, and is read again.
+        serves_old: Whether an old value is served while one is computed anew.
+    """
+
+    def __init__(
+        self, ref: SessionRef, name: str, make: Callable[[], object], ttl: Seconds, stale: Seconds | None
+    ) -> None:
+        self.name = name
+        self._ref = ref
+        self._lock_name = f"once:{check_name('once', name)}"
+        self._keys = ref.keys.of(_Keys, "lock", self._lock_name)
+        self.channel = ref.keys.channel(self._keys.value, "once", name)
+        seconds, more = durations.ttl(ttl), 0.0 if stale is None else durations.in_seconds("stale", stale)
+        self._ttl_ms, self._kept_ms = milliseconds(seconds), milliseconds(seconds + more)
+        self.serves_old = more > 0
+        self._make = make
+        self.codec = _codec_of(name, make)
+
+    def lock(self, timeout: float | None) -> Lock:
+        """The lock of who computes it."""
+        return Lock(self._ref, self._lock_name, ttl=_LEASE, timeout=timeout)
+
+    async def find(self, session: Session) -> tuple[bytes, bool]:
+        """The value, empty if there is none; and whether it is fresh."""
+        text, is_fresh = await session.run(_FIND(self._keys))
+        return text, is_fresh == 1
+
+    async def try_enter(self, stack: AsyncExitStack) -> Lease | None:
+        """Enter the lock; None if another has it."""
+        with suppress(AcquireTimeout):
+            return await stack.enter_async_context(self.lock(0.0))
+        return None
+
+    async def compute(self, lease: Lease, turn: _Turn) -> bytes:
+        """Call the function, keep what it returns, and hand it to all waiters."""
+        turn.is_computing = True
+        if inspect.iscoroutinefunction(_function(self._make)):
+            value = self._make()
+        else:
+            value = await anyio.to_thread.run_sync(self._make)
+        text = self.codec.encode(await value if inspect.isawaitable(value) else value)
+        turn.is_computing = False
+        store = _STORE(
+            self._keys,
+            holder=lease.holder,
+            text=text,
+            ttl_ms=self._ttl_ms,
+            kept_ms=self._kept_ms,
+            changes=self.channel,
+        )
+        try:
+            await turn.session.run(store)
+        except InconcertError as error:
+            _log.warning("once %r was computed, and could not be kept for others: %s", self.name, error)
+        turn.end(text)
+        return text
+
+
+async def _refresh(wanted: _Wanted, turn: _Turn) -> None:
+    """Compute a value anew whose old one is served, unless another process does."""
+    try:
+        async with AsyncExitStack() as stack:
+            lease = await wanted.try_enter(stack)
+            if lease is not None and not (await wanted.find(turn.session))[1]:
+                await wanted.compute(lease, turn)
+    except Exception as error:  # noqa: BLE001 - its caller has the old value, and the next one computes
+        name = wanted.name
+        log_error(lambda shown: _log.error("once %r could not be computed anew", name, exc_info=shown), error)
+
+
+_codecs: WeakKeyDictionary[Callable[..., object], Codec[Any]] = WeakKeyDictionary()
+
+
+def _codec_of(name: str, make: Callable[[], object]) -> Codec[Any]:
+    """How what the function returns becomes JSON: as its annotation says; without one it is any JSON.
+
+    Raises:
+        TypeError: It is not a function, or needs arguments, or JSON cannot represent what it returns.
+    """
+    if not callable(make):
+        raise TypeError(f"once {name!r} is to call {make!r}, which is not a function; leave out the parentheses")
+    with suppress(ValueError):  # a builtin function may have no signature
+        try:
+            inspect.signature(make).bind()
+        except TypeError as error:
+            raise TypeError(
+                f"once {name!r} is to call {make!r}, which needs arguments: {error}; give functools.partial(...)"
+            ) from None
+    function = _function(make)
+    codec = _codecs.get(function)
+    if codec is None:
+        called = getattr(function, "__qualname__", type(function).__qualname__)
+        returns = annotations(f"of {called}()", function).get("return")
+        codec = _codecs[function] = codec_of(f"the result of {called}()", returns)
+    return codec
+
+
+def _function(make: Callable[[], object]) -> Callable[..., object]:
+    while isinstance(make, partial):
+        make = make.func
+    return getattr(make, "__func__", make)  # a bound method is another object each time
