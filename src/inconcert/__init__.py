@@ -92,6 +92,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.signals.patterns import Signalled, Signals
     from inconcert.signals.signal import Signal, wait_all, wait_any
     from inconcert.signals.subscription import Subscription
+    from inconcert.sync_coordinator import SyncCoordinator, SyncLease, SyncPermits, SyncRateLimiter
     from inconcert.sync_producer import EnqueuedJob, PreparedJob, SyncProducer
     from inconcert.tasks.durable.retrying import Retrying
     from inconcert.tasks.durable.snooze import Snooze
@@ -241,7 +242,11 @@ __all__ = [
     "StepRefused",
     "StreamItem",
     "Subscription",
+    "SyncCoordinator",
+    "SyncLease",
+    "SyncPermits",
     "SyncProducer",
+    "SyncRateLimiter",
     "Task",
     "TaskCounts",
     "TaskStats",
@@ -391,7 +396,11 @@ _HOMES = {
     "StepRefused": "errors",
     "StreamItem": "tasks.following.stream",
     "Subscription": "signals.subscription",
+    "SyncCoordinator": "sync_coordinator",
+    "SyncLease": "sync_coordinator",
+    "SyncPermits": "sync_coordinator",
     "SyncProducer": "sync_producer",
+    "SyncRateLimiter": "sync_coordinator",
     "Task": "tasks.sending.task",
     "TaskCounts": "tasks.records.counts",
     "TaskStats": "tasks.operating.queue_stats",

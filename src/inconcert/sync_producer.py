@@ -140,8 +140,8 @@ class SyncProducer:
 
     def __repr__(self) -> str:
         if not hasattr(self, "_keys"):  # its arguments were refused
-            return "<SyncProducer, not set up>"
-        return f"<SyncProducer {self._parts.shown} namespace={self._keys.namespace!r}>"
+            return f"<{type(self).__name__}, not set up>"
+        return f"<{type(self).__name__} {self._parts.shown} namespace={self._keys.namespace!r}>"
 
     def __enter__(self) -> Self:
         self._is_closed = False

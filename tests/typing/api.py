@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Literal, assert_type
 from uuid import UUID
@@ -81,6 +82,8 @@ from inconcert import (
     Signal,
     Signalled,
     StreamItem,
+    SyncCoordinator,
+    SyncLease,
     SyncProducer,
     TaskStats,
     Term,
@@ -785,3 +788,30 @@ async def talk(concert: Coordinator) -> None:
         assert_type(typed, Batch[Deploy])
         assert_type(typed.unfit, list[Message])
     await posts.send(chat_id, "ann", "hello")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def total_of(number: int) -> Decimal:
+    """What is computed once."""
+    return Decimal(number)
+
+
+async def compute_once() -> None:
+    """It has the type that its function returns."""
+    assert_type(await concert.once("v", partial(total_of, 7), ttl=60), Decimal)
+    assert_type(await concert.once("v", os.getpid, ttl=timedelta(minutes=1), stale=600), int)
+    await concert.once("v", total_of, ttl=60)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def lock_in_a_thread() -> None:
+    """Without an event loop; a view keeps its type."""
+    sync = SyncCoordinator("redis://localhost:6379/0", namespace="shop")
+    with sync.lock("item:42", timeout=2) as lease:
+        assert_type(lease, SyncLease)
+    assert_type(sync.semaphore("s", limit=2).try_acquire(), SyncLease | None)
+
+    @sync.held("item:{number}", timeout=timedelta(seconds=2))
+    def view(number: int) -> str:
+        return str(number)
+
+    assert_type(view(7), str)
+    view("7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

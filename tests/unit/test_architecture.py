@@ -20,7 +20,7 @@ _LAYERS = (
     {"_core"},
     {"_claims"},
     set[str](),  # the primitives and `tasks`: whatever no other layer names
-    {"coordinator"},
+    {"coordinator", "sync_coordinator"},
     {"sql"},
     {"integrations", "dashboard", "cli", "testing", "__main__"},
     {"__init__"},

@@ -10,7 +10,7 @@ import pytest
 from fakeredis.aioredis import FakeRedis
 
 import inconcert
-from inconcert import Coordinator, QuorumLock, Retry, Snooze, SyncProducer
+from inconcert import Coordinator, QuorumLock, Retry, Snooze, SyncCoordinator, SyncProducer
 from inconcert.errors import InconcertError
 
 concert = Coordinator()
@@ -132,6 +132,11 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: concert.signal("s").subscribe(buffer=0),
         lambda: concert.signals("*").subscribe(buffer=0),
     ],
+    "SyncCoordinator": [
+        lambda: SyncCoordinator("http://localhost"),
+        lambda: SyncCoordinator(namespace=""),
+        lambda: SyncCoordinator(timeout=0),
+    ],
     "SyncProducer": [
         lambda: SyncProducer("http://localhost"),
         lambda: SyncProducer(namespace=""),
@@ -160,6 +165,9 @@ MADE_BY_US = {
     "ReadLock",
     "Reservation",
     "Schedules",
+    "SyncLease",
+    "SyncPermits",
+    "SyncRateLimiter",
     "Tasks",
     "Term",
     "WorkerHealth",
