@@ -104,9 +104,10 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.tasks.operating.job_info import JobInfo
     from inconcert.tasks.operating.job_pages import JobPage
     from inconcert.tasks.operating.queue_stats import LimitStats, QueueStats, TaskStats
+    from inconcert.tasks.operating.stopped_keys import StoppedKey
     from inconcert.tasks.records.counts import DurationSpread, EndCounts, TaskCounts
     from inconcert.tasks.records.history import EndedJob
-    from inconcert.tasks.records.limits import JobKey, Limit, Rate
+    from inconcert.tasks.records.limits import JobKey, KeyOnDead, KeyOrder, Limit, Rate
     from inconcert.tasks.records.retry import Retry
     from inconcert.tasks.records.status import JobStatus
     from inconcert.tasks.running.claimed_job import ClaimedJob, current_job
@@ -179,6 +180,8 @@ __all__ = [
     "JobPage",
     "JobStatus",
     "Joined",
+    "KeyOnDead",
+    "KeyOrder",
     "Latch",
     "Lease",
     "LeaseLost",
@@ -240,6 +243,7 @@ __all__ = [
     "StepChanged",
     "StepRecord",
     "StepRefused",
+    "StoppedKey",
     "StreamItem",
     "Subscription",
     "SyncCoordinator",
@@ -327,6 +331,8 @@ _HOMES = {
     "JobExpired": "errors",
     "JobFailed": "errors",
     "JobKey": "tasks.records.limits",
+    "KeyOnDead": "tasks.records.limits",
+    "KeyOrder": "tasks.records.limits",
     "JobNotFound": "errors",
     "JobOptions": "tasks.sending.options",
     "JobPage": "tasks.operating.job_pages",
@@ -394,6 +400,7 @@ _HOMES = {
     "StepChanged": "errors",
     "StepRecord": "tasks.durable.step_records",
     "StepRefused": "errors",
+    "StoppedKey": "tasks.operating.stopped_keys",
     "StreamItem": "tasks.following.stream",
     "Subscription": "signals.subscription",
     "SyncCoordinator": "sync_coordinator",

@@ -348,6 +348,41 @@ class LimitsStory(Story):
         return self.did == ["ran"]
 
 
+class OrderStory(Story):
+    """Two jobs of a key in strict order: the other waits while the first rests."""
+
+    feature = "order"
+    done: ClassVar = ["ran", "ran"]
+    of_task: ClassVar = {"key": lambda: "acme", "key_order": "strict"}
+    other: Job[Any]
+
+    def body(self) -> Any:
+        """The function of the task."""
+
+        async def story() -> None:
+            await self.rest()
+            await self.note("ran")
+
+        return story
+
+    async def begin(self, **options: Any) -> Job[Any]:
+        """Enqueue both, and run the first until it rests."""
+        job = await self.task.options(**options).enqueue()
+        self.other = await self.task.enqueue()
+        self.job = job
+        await self.run()
+        while not await self.is_at_rest():
+            await self.job.reschedule(delay=0)
+            await self.run()
+        assert await job.status() is await self.other.status() is JobStatus.DELAYED
+        return job
+
+    @property
+    def last(self) -> Job[Any]:
+        """The job that ends last."""
+        return self.other
+
+
 class DebounceStory(Story):
     """Two calls, and a silence that ends."""
 
@@ -416,7 +451,7 @@ STORIES = {
     story.feature: story
     for story in (
         *(StepsStory, SleepStory, MessageStory, UndoStory, StreamStory, GroupStory, FollowUpStory, LimitsStory),
-        *(DebounceStory, HistoryStory),
+        *(OrderStory, DebounceStory, HistoryStory),
     )
 }
 
@@ -647,6 +682,23 @@ async def test_late_twin_adds_no_job_that_follows(concert: Coordinator, elsewher
 async def test_late_twin_frees_no_place(concert: Coordinator, elsewhere: Coordinator) -> None:
     """The place belongs to the next claim, until that ends."""
     story = LimitsStory(concert)
+    story.has_rested = True
+    await story.task.enqueue()
+    async with twins(concert, elsewhere) as (late, again):
+        second = await story.task.enqueue()
+        async with late:
+            pass
+        await concert.run_worker("default", burst=True)
+        assert await second.status() is JobStatus.DELAYED
+        async with again:
+            pass
+    await story.run()
+    assert (story.did, await second.status()) == (["ran"], JobStatus.SUCCEEDED)
+
+
+async def test_late_twin_passes_no_turn_on(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """It belongs to the next claim, until that ends."""
+    story = OrderStory(concert)
     story.has_rested = True
     await story.task.enqueue()
     async with twins(concert, elsewhere) as (late, again):

@@ -114,6 +114,20 @@ async def _seen(concert: Coordinator, change: Callable[[], object]) -> Seen:
     return Seen(await examine(concert.redis, concert._ref.keys), stats, [one for one in workers if not one.is_alive])
 
 
+async def test_dead_job_that_stops_its_key_is_found(patient: Coordinator) -> None:
+    """With how many wait for it."""
+
+    @patient.task(name="ordered", queue="q", key=lambda: "a", key_order="strict", max_attempts=1)
+    async def ordered() -> None:
+        raise ValueError
+
+    first, *_ = [await ordered.enqueue() for _ in range(3)]
+    await patient.run_worker("q", burst=True)
+    stopped = (await found(patient))["stopped"]
+    assert stopped["thing"] == f"job {first.id}"
+    assert "jobs of its key wait for it in strict order (2)" in stopped["so"]
+
+
 async def test_snapshots_lose_less(patient: Coordinator, healthy: RealServer) -> None:
     """It says what a restart loses."""
     for name, value in (("appendonly", "no"), ("save", "3600 1")):

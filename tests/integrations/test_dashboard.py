@@ -835,6 +835,21 @@ async def test_dead_job_is_replayed_or_purged(
     ]
 
 
+async def test_dead_job_that_stops_its_key_says_so(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """And purging it lets the key go on."""
+
+    @concert.task(name="ordered", key=lambda: "a", key_order="strict", max_attempts=1)
+    async def ordered() -> None:
+        raise ValueError
+
+    first, *_ = [await ordered.enqueue() for _ in range(3)]
+    await concert.run_worker("default", burst=True)
+    assert "Its key stops here: 2 wait for its replay or purge." in (await client.get("/dead")).text
+    await client.post("/actions/purge", data={"job": first.id}, headers=OURS)
+    await concert.run_worker("default", burst=True)
+    assert "Its key stops here: 1 wait for its replay or purge." in (await client.get("/dead")).text
+
+
 async def test_many_jobs_are_changed_at_once(
     concert: Coordinator, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:

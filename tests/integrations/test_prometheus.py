@@ -303,6 +303,20 @@ async def test_limits_make_few_series_whatever_keys_there_are(
     assert len(values) < 200
 
 
+async def test_keys_that_a_dead_job_stops_are_counted(concert: Coordinator, registry: CollectorRegistry) -> None:
+    """Those in strict order."""
+    Metrics(concert, registry=registry)
+
+    @concert.task(name="ordered", key=lambda key: key, key_order="strict", max_attempts=1)
+    async def ordered(key: int) -> None:
+        raise ValueError
+
+    await concert.enqueue_many([ordered.call(key) for key in (1, 2, 1)])
+    assert (await scraped(registry))["inconcert_stopped_keys"] == 0
+    await concert.run_worker("default", burst=True)
+    assert (await scraped(registry))["inconcert_stopped_keys"] == 2
+
+
 async def test_items_are_counted_where_their_queue_is_named(concert: Coordinator, registry: CollectorRegistry) -> None:
     """Also without tasks; and whether it was shut down."""
     metrics = Metrics(concert, items=["thumbnails"], registry=registry)

@@ -1,4 +1,4 @@
-"""The limits of tasks: never more jobs than places, no place is leaked, and nothing waits while there is one."""
+"""The limits of tasks: never more jobs than places, no place leaks, nothing waits while there is one; strict order."""
 
 import re
 from collections import Counter
@@ -20,6 +20,7 @@ from inconcert.tasks.records.store import (
     CANCEL,
     CLAIM_WITH_PLUGS,
     ENQUEUE,
+    GO_ON,
     LIFT_LIMITS,
     RESCHEDULE,
     JobKeys,
@@ -43,6 +44,9 @@ LIMITS = {
     "share of few": TaskLimits(Limit(2), str, share=True),
     "share of all": TaskLimits(Limit(3), str, 1, Rate(1, per=1.0), share=True),
     "share of all, changed": TaskLimits(Limit(1), str, 2, Rate(1, per=1.0), share=True),
+    "order": TaskLimits(key=str, key_order="strict"),
+    "order that goes on": TaskLimits(key=str, key_order="strict", key_on_dead="go_on"),
+    "order of few": TaskLimits(Limit(2), str, rate=Rate(3, per=1.0), key_order="strict"),
 }
 
 picks = st.integers(0, 1000)
@@ -69,6 +73,12 @@ class LimitsModel(RuleBasedStateMachine):
         self.fastest: dict[str, int] = {}  # rate -> how many begin in a second, of what its jobs say
         self.begun: dict[str, list[int]] = {}  # rate -> when jobs were claimed that it limits
         self.key: dict[str, str] = {}  # job -> its key, if keys of its task take turns
+        self.order: dict[str, str] = {}  # job -> its key, if that is in strict order
+        self.stopping: set[str] = set()  # keys that stop at a dead job
+        self.begun_of: dict[str, str] = {}  # key in strict order -> its job that was claimed and has not ended
+        self.comes: dict[
+            str, list[str]
+        ] = {}  # such a key -> jobs that have not begun, in the order of their enqueueing
         self.opened = 2  # workers so far
 
     def run(self, command: Command) -> Any:
@@ -85,6 +95,8 @@ class LimitsModel(RuleBasedStateMachine):
     def enqueue(self, task: str, key: int, count: int, is_late: bool, expires: float | None = None) -> None:
         for _ in range(count):
             job, text = self.draw(task, key, expires)
+            if not is_late:
+                self.comes.setdefault(self.order[job], []).append(job)
             self.run(
                 ENQUEUE(
                     self.keys,
@@ -128,7 +140,8 @@ class LimitsModel(RuleBasedStateMachine):
 
     def is_plain(self, job: str) -> bool:
         """Whether the plain form of a script may claim it."""
-        return job in self.live and not (self.limits[job] or self.key[job] or self.rate[job] or self.expires(job))
+        limits = self.limits[job] or self.key[job] or self.order[job] or self.rate[job] or self.expires(job)
+        return job in self.live and not limits
 
     def expires(self, job: str) -> bool:
         """Whether scripts know when it expires."""
@@ -162,6 +175,7 @@ class LimitsModel(RuleBasedStateMachine):
         assert self.run(command) == [0]
         del self.held[worker][job]
         self.live.remove(job)
+        self.has_ended(job)
 
     @precondition(lambda self: any(self.held.values()))
     @rule(pick=picks, verdict=st.sampled_from(["retry", "again", "back", "asleep", "crash", "dead"]))
@@ -172,8 +186,7 @@ class LimitsModel(RuleBasedStateMachine):
         assert self.run(command) == 0
         del self.held[worker][job]
         if verdict == "dead":
-            self.dead.add(job)
-            self.cancelling.discard(job)
+            self.is_dead(job)
 
     @rule(pick=picks, is_dead=st.booleans(), claims=st.booleans())
     def recover(self, pick: int, is_dead: bool, claims: bool) -> None:
@@ -196,8 +209,7 @@ class LimitsModel(RuleBasedStateMachine):
         for job, at in self.held.pop(worker).items():
             self.lost.append((worker, job, at))
             if self.client.zscore(self.keys.dead, job) is not None:
-                self.dead.add(job)
-                self.cancelling.discard(job)
+                self.is_dead(job)
         self.opened += 1
         self.open(f"w.{self.opened}")
         if claims:
@@ -222,6 +234,7 @@ class LimitsModel(RuleBasedStateMachine):
         if answer == 1:
             self.live.remove(job)
             self.cancelling.discard(job)
+            self.has_ended(job)
         elif answer == 0:
             self.cancelling.add(job)
 
@@ -229,6 +242,7 @@ class LimitsModel(RuleBasedStateMachine):
     @rule(pick=picks, is_late=st.booleans())
     def reschedule(self, pick: int, is_late: bool) -> None:
         job = sorted(self.live)[pick % len(self.live)]
+        self.leaves_its_place(job)
         self.requests += 1
         request = f"request{self.requests}"
         self.run(RESCHEDULE(self.keys, self.place, delay_ms=HOUR * is_late, name="q", request=request, ids=[job]))
@@ -259,9 +273,32 @@ class LimitsModel(RuleBasedStateMachine):
         )
         self.dead.clear()
 
+    @precondition(lambda self: self.dead)
+    @rule(pick=picks)
+    def purge(self, pick: int) -> None:
+        """A key goes on before the dead job is dropped at which it stops."""
+        job = sorted(self.dead)[pick % len(self.dead)]
+        self.requests += 1
+
+        def purge(request: str) -> list[Any]:
+            purging = self.keys.scripts.purge(self.keys, age_ms=0, keep=0, request=request, ids=[job])
+            found: list[Any] = self.run(purging)
+            return found
+
+        if self.begun_of.get(self.order[job]) == job:
+            assert purge(f"request{self.requests}") == [0, 1, job.encode(), b"q"]
+            assert self.run(GO_ON(self.keys, self.place, ids=[job])) == 1
+            assert self.run(GO_ON(self.keys, self.place, ids=[job])) == 0
+            self.has_ended(job)
+        assert purge(f"request{self.requests} again") == [1, 0]
+        self.dead.remove(job)
+        self.live.remove(job)
+
     @rule()
     def run_all(self) -> None:
         """As long as workers claim and jobs end, all of them run: none starves."""
+        if self.dead & set(self.begun_of.values()):
+            self.replay()
         for _ in range(3):
             self.promote()
             for _ in range(2 * len(self.live) + 2):
@@ -274,6 +311,8 @@ class LimitsModel(RuleBasedStateMachine):
                     self.ack(0, has_follower=False, task="none")
         assert self.live == self.dead
         assert not self.kept()
+        assert not self.begun_of
+        assert not [field for field in self.client.hkeys(self.keys.places) if field.startswith((b"@", b"="))]
         assert {job.decode() for job in self.client.hkeys(self.keys.facts)} <= self.dead
 
     @invariant()
@@ -313,6 +352,8 @@ class LimitsModel(RuleBasedStateMachine):
         for limit, job in self.lines():
             if limit == self.key[job]:
                 assert f"@{limit}".encode() in kept or limit in full
+            elif limit == self.order[job]:
+                assert f"@{limit}".encode() in kept
             elif limit != self.rate[job]:
                 assert limit in full | about_to
 
@@ -323,7 +364,18 @@ class LimitsModel(RuleBasedStateMachine):
         queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
         lines = self.lines()
         for field, job in kept.items():
-            if field.startswith("@"):
+            if field.startswith("@") and self.order[job]:
+                assert self.order[job] == field[1:] == kept[f"={job}"]
+                assert job in self.live or job in kept
+                assert (field[1:], job) not in lines
+                assert (
+                    job in self.dead
+                    or job in self.begun_of.values()
+                    or job in queued
+                    or job in {job for _, job in lines}
+                    or job in self.delayed_for_a_while()
+                )
+            elif field.startswith("@"):
                 assert self.key[job] == field[1:]
                 assert job in self.live or job in kept  # cancelled in the queue: whoever claims it passes the turn on
                 assert job in queued or job in self.delayed_for_a_while() or job in {job for _, job in lines}
@@ -355,8 +407,34 @@ class LimitsModel(RuleBasedStateMachine):
         self.held[worker] |= claimed
         for job in claimed:
             self.end_late(job)
+            self.begins(job)
             if self.rate[job] and job not in self.cancelling and not self.has_expired(job):
                 self.begun.setdefault(self.rate[job], []).append(self.now_us)
+
+    def begins(self, job: str) -> None:
+        """None of its key that came before it is left, if that is in strict order."""
+        key = self.order[job]
+        if key and self.begun_of.get(key) != job:
+            assert key not in self.begun_of
+            if job in self.comes.get(key, ()):
+                assert self.comes[key].pop(0) == job
+            self.begun_of[key] = job
+
+    def has_ended(self, job: str) -> None:
+        self.leaves_its_place(job)
+        if self.begun_of.get(self.order[job]) == job:
+            del self.begun_of[self.order[job]]
+
+    def leaves_its_place(self, job: str) -> None:
+        """It comes behind others of its key, if at all."""
+        if job in self.comes.get(self.order[job], ()):
+            self.comes[self.order[job]].remove(job)
+
+    def is_dead(self, job: str) -> None:
+        self.dead.add(job)
+        self.cancelling.discard(job)
+        if self.order[job] not in self.stopping:
+            self.has_ended(job)
 
     def end_late(self, job: str) -> None:
         """Workers that were presumed dead end a job that another has now."""
@@ -408,6 +486,8 @@ class LimitsModel(RuleBasedStateMachine):
         parts = [part.split(":") for part in limits.split("/")[1:] if ":" in part]
         self.limits[job] = {limit: int(n) for n, limit in parts if n.isdigit()}
         self.key[job] = next((limit for n, limit in parts if n == "s"), "")
+        self.order[job] = next((limit for n, limit in parts if n in {"o", "g"}), "")
+        self.stopping.update(limit for n, limit in parts if n == "o")
         self.rate[job] = next((limit for n, limit in parts if n.startswith("r")), "")
         if rate := LIMITS[task].rate:
             self.fastest[self.rate[job]] = max(rate.jobs, self.fastest.get(self.rate[job], 0))
@@ -441,7 +521,7 @@ class LimitsModel(RuleBasedStateMachine):
         return ACK_WITH_PLUGS(
             self.keys,
             claimed=self.keys.claimed(worker),
-            results=(self.keys.result(job), *(self.place[1:] if self.limits[job] else ())),
+            results=(self.keys.result(job), *(self.place[1:] if self.limits[job] or self.order[job] else ())),
             inboxes=INBOXES,
             worker=worker,
             histories="",
@@ -485,8 +565,27 @@ class LiftedModel(LimitsModel):
         self.fastest[rate] = 1_000_000
 
 
+class OrderModel(LimitsModel):
+    """All jobs are of few keys in strict order."""
+
+    @rule(
+        task=st.sampled_from([name for name, limits in LIMITS.items() if limits.key_order]),
+        key=st.integers(1, 2),
+        count=st.integers(1, 4),
+        is_late=st.booleans(),
+    )
+    def enqueue(self, task: str, key: int, count: int, is_late: bool, expires: float | None = None) -> None:
+        super().enqueue(task, key, count, is_late, expires)
+
+    @rule(task=st.sampled_from([name for name, limits in LIMITS.items() if limits.key_order]), count=st.integers(1, 4))
+    def enqueue_for_a_second(self, task: str, count: int) -> None:
+        self.enqueue(task, 1, count, is_late=False, expires=1.0)
+
+
 TestLimitsModel = LimitsModel.TestCase
 TestLimitsModel.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
+TestOrderModel = OrderModel.TestCase
+TestOrderModel.settings = settings(max_examples=examples(15), stateful_step_count=30, deadline=None)
 TestLiftedModel = LiftedModel.TestCase
 TestLiftedModel.settings = settings(max_examples=examples(10), stateful_step_count=30, deadline=None)
 

@@ -149,6 +149,18 @@ CELLS: dict[str, dict[str, list[str]]] = {
             "contract/test_limits.py::test_where_jobs_are_spread_a_limit_counts_in_one",
         ],
     },
+    "Strict order": _SAME
+    | {
+        "cancelled": ["contract/test_key_order.py::test_key_goes_on_when_a_job_is_cancelled"],
+        "killed": ["faults/test_key_order_history.py::test_no_job_overtakes_another_of_its_key"],
+        "frozen": [f"{_WHAT}test_late_twin_passes_no_turn_on"],
+        "replayed": [
+            *_SAME["replayed"],
+            "contract/test_key_order.py::test_key_stops_at_a_dead_job_until_it_is_replayed",
+            "contract/test_key_order.py::test_key_goes_on_past_a_dead_job_if_it_is_to",
+        ],
+        "expires": [*_SAME["expires"], "contract/test_key_order.py::test_job_that_expires_ends_in_its_turn"],
+    },
     "Debouncing": _SAME
     | {
         "cancelled": ["contract/test_debounce.py::test_cancelled_job_is_not_replaced"],

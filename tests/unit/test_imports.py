@@ -80,7 +80,7 @@ def test_statement_loads_what_it_uses(statement: str, expected: str) -> None:
         ("import inconcert", 2),
         ("from inconcert import Coordinator", 82),
         (MADE + "concert.lock('a')", 96),
-        (MADE + "concert.tasks", 146),
+        (MADE + "concert.tasks", 148),
         ("from inconcert import SyncProducer", 135),
     ],
 )

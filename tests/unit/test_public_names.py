@@ -114,6 +114,7 @@ FACES = {
     "SignalListener": "is_pattern is_redacted line name since",
     "Signalled": "name payload",
     "Signals": "subscribe",
+    "StoppedKey": "job_id waiting",
     "StreamItem": "attempt id value",
     "Subscription": "next",
     "StepRecord": "function is_awaited name value",
@@ -127,7 +128,7 @@ FACES = {
     "TaskStats": "dead limits queues unserved workers",
     "Tasks": (
         "cancel_all counts dead describe drain group history job jobs lately pause promote_all purge purge_all queues "
-        "replay replay_all resume stats workers"
+        "replay replay_all resume stats stopped_keys workers"
     ),
     "Term": "candidate fencing_token holder is_lost kind lost name number previous_lost release remaining renew",
     "Undo": "later",

@@ -41,6 +41,7 @@ WANTED = {
     "how-to/steps.html": "saga, compensation, rollback, workflow, durable execution",
     "how-to/schedules.html": "cron, periodic, beat, scheduler, DST",
     "how-to/limits.html": "tenant, concurrency limit",
+    "how-to/strict-order.html": "ordering key, message group",
     "how-to/streams.html": "SSE, websocket, stream, progress stream, EventSource",
     "how-to/agent.html": "llm, agent",
     "how-to/workers.html": "systemd, docker",

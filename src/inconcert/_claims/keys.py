@@ -41,7 +41,8 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     finished     hash    queue name -> jobs that have succeeded or were cancelled
     paused       set     names of queues from which nothing is claimed
     places       hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; id -> their limits; rate -> how far
-                         it is used up; '@KEY' -> id of the job of this key whose turn it is
+                         it is used up; '@KEY' -> id of the job of this key whose turn it is; of a key in
+                         strict order also '=ID' -> KEY
     held_back    zset    'LIMIT ORDER ID': a job in the line of this limit or key; it is delayed without end
     groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED': how far a group of jobs is
     settled      zset    group -> when to forget it; of those whose members have ended, and none of them is dead

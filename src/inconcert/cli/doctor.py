@@ -41,7 +41,8 @@ async def _seen(concert: Coordinator) -> Seen:
     examination = await _examined(concert)
     try:
         async with concert:
-            return Seen(examination, await concert.tasks.stats(), await concert.tasks.workers())
+            tasks = concert.tasks
+            return Seen(examination, await tasks.stats(), await tasks.workers(), await tasks.stopped_keys())
     except (Unavailable, OutcomeUnknown) as error:
         seen = Seen(replace(examination, unseen=(*examination.unseen, f"jobs and workers: {error}")))
         if not findings(seen):

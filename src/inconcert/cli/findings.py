@@ -9,6 +9,7 @@ from typing import cast
 
 from inconcert._redis.operate.examination import Examination, Machine
 from inconcert.tasks.operating.queue_stats import TaskStats
+from inconcert.tasks.operating.stopped_keys import StoppedKey
 from inconcert.tasks.running.workers import WorkerStatus
 
 __all__ = ["CHECKS", "Finding", "Seen", "findings"]
@@ -48,11 +49,13 @@ class Seen:
         examination: The servers.
         stats: The work; None if it could not be seen.
         workers: Who does it.
+        stopped: The keys in strict order that wait because a job of theirs is dead.
     """
 
     examination: Examination
     stats: TaskStats | None = None
     workers: Sequence[WorkerStatus] = ()
+    stopped: Sequence[StoppedKey] = ()
 
 
 Found = Iterator[tuple[str, str, str]]
@@ -222,6 +225,14 @@ def _workers(seen: Seen) -> Found:
             yield f"worker {worker.id}", so, "start another: any worker recovers its jobs"
 
 
+def _stopped(seen: Seen) -> Found:
+    for key in seen.stopped[:_SHOWN]:
+        so = f"it is dead, and jobs of its key wait for it in strict order ({key.waiting:,})"
+        more = len(seen.stopped) - _SHOWN
+        others = f"; there are {more:,} others like it" if more > 0 else ""
+        yield f"job {key.job_id}", so + others, "replay it, or purge it: then its key goes on"
+
+
 CHECKS: Mapping[str, Callable[[Seen], Found]] = {
     "version": _version,
     "eviction": _eviction,
@@ -241,6 +252,7 @@ CHECKS: Mapping[str, Callable[[Seen], Found]] = {
     "unserved": _unserved,
     "paused": _paused,
     "workers": _workers,
+    "stopped": _stopped,
 }
 
 

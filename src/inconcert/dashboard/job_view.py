@@ -25,7 +25,7 @@ _LONGEST = 400  # characters of a value in a list
 
 @dataclass(frozen=True, slots=True)
 class DeadView:
-    """A dead-lettered job, redacted."""
+    """A dead-lettered job, redacted; so many of its key wait for it, None if it does not stop a key in strict order."""
 
     id: str
     task: str
@@ -35,6 +35,7 @@ class DeadView:
     reason_key: str
     attempts: int
     died_at: float
+    waiting: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,9 @@ async def dead_jobs(concert: Coordinator, redact: Redact, reason: str | None) ->
         redact: What to show instead of a text.
         reason: Only those with the reason that this refers to; None for all.
     """
-    found = [_dead_view(redact, job) for job in await concert.tasks.dead(limit=AT_ONCE)]
+    dead, stopped = await asyncio.gather(concert.tasks.dead(limit=AT_ONCE), concert.tasks.stopped_keys())
+    waiting = {key.job_id: key.waiting for key in stopped}
+    found = [_dead_view(redact, job, waiting.get(job.id)) for job in dead]
     numbers = Counter(job.reason_key for job in found)
     texts = {job.reason_key: job.reason for job in found}
     reasons = [(key, texts[key], number) for key, number in numbers.most_common()]
@@ -205,7 +208,7 @@ def _with_call(view: JobView, redact: Redact, job: JobInfo) -> JobView:
     return replace(view, args=args, kwargs=kwargs) if len((args + kwargs).encode()) <= LARGEST_EDITED else view
 
 
-def _dead_view(redact: Redact, job: JobInfo) -> DeadView:
+def _dead_view(redact: Redact, job: JobInfo, waiting: int | None) -> DeadView:
     return DeadView(
         id=job.id,
         task=redact("task", job.task),
@@ -215,4 +218,5 @@ def _dead_view(redact: Redact, job: JobInfo) -> DeadView:
         reason_key=reference("r", job.error),
         attempts=job.attempts,
         died_at=job.died_at or 0.0,
+        waiting=waiting,
     )

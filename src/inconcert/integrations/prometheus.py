@@ -34,6 +34,7 @@ from inconcert.members.place import Place, count_members
 from inconcert.queues.queue import Queue, QueueCounts
 from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.tasks.operating.queue_stats import TaskStats
+from inconcert.tasks.operating.stopped_keys import StoppedKey
 from inconcert.tasks.running.threaded_server import ThreadedServer
 from inconcert.tasks.schedules.schedules import ScheduleCounts, count_schedules
 
@@ -137,6 +138,8 @@ class Metrics(Collector):
             if seen.stats is not None:
                 yield from _of_queues(seen.stats)
                 yield from _of_limits(seen.stats)
+            what = "Keys in strict order that wait for the replay or purge of a dead job."
+            yield GaugeMetricFamily("inconcert_stopped_keys", what, len(seen.stopped))
             yield from _of_schedules(seen.schedules)
             yield from _of_items(seen.items)
             members = GaugeMetricFamily("inconcert_members", "Members of a group.", labels=("name",))
@@ -177,13 +180,14 @@ class Metrics(Collector):
             return None
         try:
             async with asyncio.timeout(_LONGEST_QUESTION):
-                stats, schedules, items, counts = await asyncio.gather(
+                stats, stopped, schedules, items, counts = await asyncio.gather(
                     self._concert.tasks.stats(*names) if names else _nothing(),
+                    self._concert.tasks.stopped_keys() if self._registered.some_keys_are_in_order else _none(),
                     count_schedules(session, self._jobs),
                     asyncio.gather(*map(_look_at, self._items)),
                     asyncio.gather(*(count_members(session, place) for place in self._groups.values())),
                 )
-            return _Seen(stats, schedules, items, dict(zip(self._groups, counts, strict=True)))
+            return _Seen(stats, stopped, schedules, items, dict(zip(self._groups, counts, strict=True)))
         except (InconcertError, TimeoutError) as error:
             _log.warning(
                 "the metrics of queues, schedules and members are left out: %s", error or "the server does not answer"
@@ -279,9 +283,10 @@ class _Items(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What the server said; no stats if there are no queues of jobs."""
+    """What the server said; no stats if there are no queues of jobs; no stopped keys if no task has any in order."""
 
     stats: TaskStats | None
+    stopped: Sequence[StoppedKey]
     schedules: ScheduleCounts
     items: Sequence[_Items]
     members: Mapping[str, int]
@@ -289,6 +294,11 @@ class _Seen(NamedTuple):
 
 async def _nothing() -> None:
     """There are no queues of jobs."""
+
+
+async def _none() -> Sequence[StoppedKey]:
+    """No task has keys in strict order."""
+    return ()
 
 
 async def _look_at(queue: Queue[Any]) -> _Items:

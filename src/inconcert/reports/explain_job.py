@@ -242,6 +242,10 @@ class JobQuestion:
     async def _dead(self, why: DeadReason) -> list[Reason]:
         """Its last error, and those before it that were dead-lettered, too."""
         reasons = [Reason("dead", f"it was dead-lettered after {_attempts(why.attempts)}: {why.reason}")]
+        stopped = {stopped.job_id: stopped.waiting for stopped in await self._tasks.stopped_keys()}
+        if self._id in stopped:
+            waiting = f"jobs of its key that wait for its replay or purge: {stopped[self._id]:,}"
+            reasons.append(Reason("stops_its_key", waiting))
         described = (await self._tasks.describe(self._id)).get(self._id)
         parents = described.after[:_MOST] if described else ()
         for parent, found in (await self._tasks.describe(*parents)).items() if parents else ():

@@ -1,4 +1,4 @@
-"""Says which limit, rate or turn of its task a job waits for, and which jobs have what it waits for."""
+"""Says which limit, rate, turn or order of its task a job waits for, and which jobs have what it waits for."""
 
 import re
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from inconcert._core.session import Session
 from inconcert._rules.durations import in_words
 from inconcert.reports.explanation import Reason
 from inconcert.tasks.records.limits import limit_of
+from inconcert.tasks.records.status import JobStatus, Snapshot
 from inconcert.tasks.records.store import HELD_BACK, JobKeys
 
 __all__ = ["explain_limits"]
@@ -59,6 +60,8 @@ async def explain_limits(
         return Reason("rate", f"it waits for the rate of its task {task!r}, of which {each}{due}{behind}")
     is_limit = re.search(rf"/\d+:{line}", limits) is not None
     places = f"{found.in_use:,} of {found.most:,} places are taken{_by(holders)}" if is_limit else ""
+    if re.search(rf"/[og]:{line}", limits):
+        return Reason("order", f"{await _behind(session, keys, found.turn.decode(), task)}{behind}")
     if f"/s:{line}" in limits:
         turn = f", of which job {found.turn.decode()} has the turn" if found.turn else ""
         places = f"; {places}" if places else ""
@@ -66,6 +69,13 @@ async def explain_limits(
         return Reason("turn", text)
     whose = "" if line == limit_of(task, queue) else "its key in "
     return Reason("limit", f"it waits for a place in the limit of {whose}its task {task!r}: {places}{behind}")
+
+
+async def _behind(session: Session, keys: JobKeys, turn: str, task: str) -> str:
+    """Which job of its key has not ended before it, and what is to be done if that is dead."""
+    waits = f"it waits until job {turn} of its key has ended, as the jobs of a key of task {task!r} run in strict order"
+    status, *_ = Snapshot.read(await session.run(Snapshot.take(keys, turn, "")))
+    return f"{waits}; that one is dead: replay it, or purge it" if status is JobStatus.FAILED else waits
 
 
 def _by(holders: Sequence[str]) -> str:

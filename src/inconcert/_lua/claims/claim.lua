@@ -62,7 +62,7 @@ local some_have_facts = not is_plain and redis.call('EXISTS', facts) == 1
 local uses_limits = false
 -- @only jobs
 local limited = {places = places, held_back = held_back, states = states, undo = undo, now_us = now_us,
-  some_undo = redis.call('HLEN', undo) > 0, parsed = {}, known = {}, rates = {}, turns = {}, taken = {}, held = {}, last = {}}
+  some_undo = redis.call('HLEN', undo) > 0, parsed = {}, known = {}, rates = {}, turns = {}, orders = {}, taken = {}, held = {}, last = {}}
 local some_are_limited = redis.call('HLEN', places) > 0
 -- @guard held_back:zset
 -- @end
@@ -139,6 +139,10 @@ else
               redis.call('HDEL', places, found[n])
               redis.call('HDEL', facts, found[n])
               pass_over(limited, found[n], parse_limits(limited.parsed, limits), 0)
+              local order = redis.call('HGET', places, '=' .. found[n])
+              if order then
+                limited.orders[order] = found[n]
+              end
             end
           -- @end
           end
@@ -146,7 +150,7 @@ else
         ready[i], popped = ready[i] - #found, popped + #found
       end
       -- @only jobs
-      local some_left = next(limited.known) or next(limited.rates) or next(limited.turns)
+      local some_left = next(limited.known) or next(limited.rates) or next(limited.turns) or next(limited.orders) or limited.held[1]
       came = some_left and settle_places(limited, {KEYS[i], false, KEYS[i + 2]}, name) or 0
       ready[i] = ready[i] + came
       -- @end

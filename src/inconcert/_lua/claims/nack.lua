@@ -39,7 +39,8 @@ end
 local gives_up = verdict == 'dead' or verdict == 'undone'
 local needs_queue = not gives_up
 -- @only jobs
-needs_queue = needs_queue or redis.call('HEXISTS', keys.places, id) == 1  -- others come there in its place
+local has_place, has_turn = unpack(redis.call('HMGET', keys.places, id, '=' .. id))
+needs_queue = needs_queue or has_place or has_turn  -- others come there in its place
 -- @end
 -- @guard on_release on_back
 if needs_queue then
@@ -71,7 +72,7 @@ end
 if gives_up then
   local attempts, began_ms = string.match(claim, '^%d+ (%d+) (%d+)')
   local job = {id = id, reason = reason, queue = name, attempts = attempts, began_ms = began_ms, is_undone = verdict == 'undone'}
-  bury(keys, {job}, now_ms, inboxes)
+  bury(keys, {job}, now_ms, inboxes, {queue, bell, delayed})
   return job.is_news and 2 or 1
 end
 -- @each on_back(keys, id, comes_later or verdict == 'asleep' or verdict == 'again')

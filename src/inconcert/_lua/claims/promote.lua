@@ -36,7 +36,7 @@ if redis.call('HLEN', places) > 0 then
 end
 for n, text in ipairs(#held > 0 and redis.call('HMGET', bodies, unpack(held)) or {}) do
   local put_ms, _, its_limits = head_of(text)
-  local expires_ms = string.match(its_limits or '', '/e(%d+)$')
+  local expires_ms = string.match(its_limits or '', '^[^og]*/e(%d+)$')  -- not of a key in strict order: it ends in its turn
   local at_ms = expires_ms and put_ms + expires_ms + 2  -- as in take_places.lua
   if at_ms and at_ms <= now_ms then
     expired[#expired + 1] = held[n]

@@ -1,6 +1,9 @@
 -- claims/purge: drop what was dead-lettered, the oldest first, at most 500, and fewer if they have many steps.
 --
 -- KEYS  dead reasons bodies facts recent older
+-- @only jobs
+-- KEYS  places
+-- @end
 -- PLUGS on_purge
 -- ARGV  age_ms   integer >= 0: only those that were dead-lettered longer ago
 -- ARGV  keep     number >= 0: of all dead jobs the latest so many stay
@@ -8,6 +11,9 @@
 -- ARGV  ids..    of those to drop, at most 250; without any, all that are old enough
 -- MOVES    dead: purged
 -- RETURNS  {dropped, more}: how many were dropped; 1 if others of these may be left
+-- @only jobs
+--          | {dropped, more, id, queue, ...}: likewise, and those that stop their keys, which are to be let go on first
+-- @end
 -- TWICE    the same, and nothing is dropped, even if others, or the same again, were dead-lettered in between
 -- COST     O(M log N + S), N dead jobs, M dropped, S of their steps and messages: at most 2,000, or those of one job
 -- @include server_time
@@ -39,6 +45,22 @@ for i = IDS, #ARGV do
   end
 end
 -- @only jobs
+local stopping = {}
+if #ids > 0 and redis.call('EXISTS', places) == 1 then
+  local free, fields = {}, {}
+  for n, id in ipairs(ids) do
+    fields[n] = '=' .. id
+  end
+  for n, key in ipairs(redis.call('HMGET', places, unpack(fields))) do
+    if key then
+      stopping[#stopping + 1], more = ids[n], 1
+      stopping[#stopping + 1] = string.match(redis.call('HGET', reasons, ids[n]) or '', '\n(.*)$') or ''
+    else
+      free[#free + 1] = ids[n]
+    end
+  end
+  ids = free
+end
 local few = within_volume(keys, ids)
 if few < #ids then
   ids, more = {unpack(ids, 1, few)}, 1
@@ -52,4 +74,9 @@ if dropped > 0 then
   end
   -- @each on_purge(keys, ids)
 end
+-- @only jobs
+return {dropped, more, unpack(stopping)}
+-- @end
+-- @only items
 return {dropped, more}
+-- @end

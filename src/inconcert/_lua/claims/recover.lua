@@ -83,7 +83,7 @@ for _, job in ipairs(jobs) do
   end
 end
 if #buried > 0 then
-  bury(keys, buried, now_ms, inboxes)
+  bury(keys, buried, now_ms, inboxes, {unpack(KEYS, QUEUES)})
 end
 for _, job in ipairs(buried) do
   told = job.is_news and 1 or told

@@ -72,7 +72,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     end
   end
   -- @only items
-  local jobs = ids
+  local jobs, queues = ids, nil
   -- @end
   -- @only jobs
   local about = {}
@@ -90,7 +90,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   end
   -- @end
   -- @each on_release(keys, ids, queues)
-  -- @each on_end(keys, jobs, inboxes)
+  -- @each on_end(keys, jobs, inboxes, queues)
   -- @only jobs
   for k, job in ipairs(jobs) do
     answer[numbers[k]] = job.is_news and 2 or 1

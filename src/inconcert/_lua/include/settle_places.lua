@@ -4,6 +4,7 @@
 -- @include admit_next
 -- @include hold_back
 -- @include limit_text
+-- @include next_in_order
 -- @include next_turn
 -- @include pace
 local function settle_places(limited, queues, queue_name)
@@ -23,12 +24,15 @@ local function settle_places(limited, queues, queue_name)
   for _, limits in pairs(limited.turns) do
     came = came + next_turn(places, held_back, states, queues, limits)
   end
+  for key, id in pairs(limited.orders) do
+    came = came + next_in_order(places, held_back, states, queues, key, id)
+  end
   for _, rate in pairs(limited.rates) do
     came = came + pace(places, held_back, states, queues, rate, limited.now_us)
     if rate.due_ms * 1000 > limited.now_us then
       limited.due_ms = math.min(rate.due_ms, limited.due_ms or rate.due_ms)
     end
   end
-  limited.known, limited.rates, limited.turns, limited.taken, limited.held = {}, {}, {}, {}, {}
+  limited.known, limited.rates, limited.turns, limited.orders, limited.taken, limited.held = {}, {}, {}, {}, {}, {}
   return came
 end

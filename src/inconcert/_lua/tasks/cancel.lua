@@ -74,7 +74,7 @@ local function cancel(n, id, result)
     return 0
   end
   local _, _, text = head_of(some_are_limited and state ~= 'waiting' and state ~= 'delayed' and body)
-  local key = text and string.match(text, '/s:(%x+)')
+  local key = text and string.match(text, '/[sog]:(%x+)')
   local has_turn = key and redis.call('HGET', places, '@' .. key) == id
   local about = history_of(body)
   local known = about and read_facts(redis.call('HGET', facts, id))
@@ -89,7 +89,8 @@ local function cancel(n, id, result)
   end
   redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
   notify_watchers(watchers, inboxes, id)
-  ended[#ended + 1] = {id = id, is_gone = true, outcome = 'cancelled ', about = about, attempts = attempts, began_ms = '', n = n}
+  ended[#ended + 1] = {id = id, is_gone = true, outcome = 'cancelled ', about = about, attempts = attempts, began_ms = '', n = n,
+    is_left = has_turn}
   return 1
 end
 
@@ -105,7 +106,7 @@ for n, id in ipairs(ids) do
   answer[n] = cancel(n, id, KEYS[RESULTS + n - 1])
 end
 if #ended > 0 then
-  -- @each on_end(keys, ended, inboxes)
+  -- @each on_end(keys, ended, inboxes, {queue, bell, delayed})
 end
 for _, job in ipairs(ended) do
   answer[job.n] = job.is_news and 2 or 1

@@ -36,7 +36,7 @@ local function take(id, body)
   local _, _, limits = head_of(body)
   local key = limits and string.match(limits, '/s:(%x+)')
   local has_turn = key and redis.call('HGET', places, '@' .. key) == id
-  local is_left = has_turn or limits and some_are_held_back
+  local is_left = has_turn or limits and (some_are_held_back or string.find(limits, '/[og]:'))
   return not is_left and redis.call('LREM', queue, 1, id) == 1 and name or nil
 end
 

@@ -16,7 +16,7 @@ local MOST = 100
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 local limited = {places = places, held_back = held_back, states = states, now_us = now_us,
-  known = {}, rates = {}, turns = {}, taken = {}, held = {}}
+  known = {}, rates = {}, turns = {}, orders = {}, taken = {}, held = {}}
 
 -- @guard queue:list bell:list held_back:zset
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # imported with the first task
     from inconcert.tasks.following.job import Job
     from inconcert.tasks.front.parts import TaskParts
     from inconcert.tasks.operating.admin import Tasks
-    from inconcert.tasks.records.limits import JobKey, Limit, Rate
+    from inconcert.tasks.records.limits import JobKey, KeyOnDead, KeyOrder, Limit, Rate
     from inconcert.tasks.records.retry import Backoff
     from inconcert.tasks.records.store import JobKeyspace
     from inconcert.tasks.running.claimed_job import ClaimedJob
@@ -115,6 +115,8 @@ class TaskCoordinator:
         key: "JobKey | None" = None,
         key_limit: int | None = None,
         share: bool = False,
+        key_order: "KeyOrder | None" = None,
+        key_on_dead: "KeyOnDead | None" = None,
         history: int = 0,
     ) -> "Callable[[Callable[P, R]], Task[P, R]]": ...
 
@@ -137,6 +139,8 @@ class TaskCoordinator:
         key: "JobKey | None" = None,
         key_limit: int | None = None,
         share: bool = False,
+        key_order: "KeyOrder | None" = None,
+        key_on_dead: "KeyOnDead | None" = None,
         history: int = 0,
     ) -> object:
         """Register a function for workers to run: `@concert.task` or `@concert.task(queue="high")`. See `Task`.
@@ -161,6 +165,10 @@ class TaskCoordinator:
             key: Given the arguments of a job, returns its key, a string or a whole number, such as its tenant.
             key_limit: How many jobs of each key run at once; needs `key`.
             share: Whether keys take turns, so that one with a million jobs does not delay one with ten; needs `key`.
+            key_order: `strict` if a job of a key begins only when the one before it has ended, through retries, sleeps
+                and the deaths of workers; needs `key`. None for no such order.
+            key_on_dead: If a job of a key in strict order is dead-lettered, `stop` has the next ones wait until it is
+                replayed or purged, and `go_on` lets them run. None for `stop`.
             history: Of how many of its last jobs the server keeps how they ended, for `Task.history`: up to 10,000; 0
                 for none.
 
@@ -169,7 +177,8 @@ class TaskCoordinator:
                 cannot represent it; the limit is not a `Limit`, the rate not a `Rate`, the key not
                 a function, or share not a bool.
             ValueError: A task of this name is registered already, a number is out of its range, `key` is given without
-                `key_limit` and `share`, or one of these without it.
+                `key_limit`, `share` and `key_order`, or one of these without it; `key_order` is given with one of the
+                other two, or `key_on_dead` without it; or one of these has another value.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
         from inconcert.tasks.records.history import MOST_KEPT
@@ -187,7 +196,7 @@ class TaskCoordinator:
         )
         defaults = replace(defaults, history=whole("history", history, least=0, most=MOST_KEPT), given=())
         retrying = RetryPolicy(retry_on, backoff)
-        limits = TaskLimits(limit, key, key_limit, rate, share)
+        limits = TaskLimits(limit, key, key_limit, rate, share, key_order, key_on_dead)
 
         def register(function: Callable[..., object]) -> "Task[..., object]":
             return self._registry.register(function, name=name, defaults=defaults, limits=limits, retrying=retrying)

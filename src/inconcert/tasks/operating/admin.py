@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inconcert._claims.dead_letters import DeadLetters
 from inconcert._core.session import SessionRef
 from inconcert._redis.wire.call import Call
 from inconcert._rules import durations
@@ -18,6 +17,7 @@ from inconcert.tasks.operating.job_actions import JobActions
 from inconcert.tasks.operating.job_info import JobInfo, describe
 from inconcert.tasks.operating.job_pages import JobPage, JobPages
 from inconcert.tasks.operating.queue_stats import TaskStats, read_stats
+from inconcert.tasks.operating.stopped_keys import DeadJobLetters, StoppedKey, read_stopped_keys
 from inconcert.tasks.records.counts import TaskCounters, TaskCounts
 from inconcert.tasks.records.group_ids import check_group_id
 from inconcert.tasks.records.history import EndedJob, Histories
@@ -47,7 +47,7 @@ class Tasks:
         self._pages = JobPages(ref, jobs)
         self._histories = Histories(ref, jobs)
         self._counters = TaskCounters(ref, jobs)
-        dead_letters = [DeadLetters(ref, keys) for keys in jobs.partitions]
+        dead_letters = [DeadJobLetters(ref, keys) for keys in jobs.partitions]
         self._dead = DeadJobs(ref, jobs, dead_letters)
         self._actions = JobActions(ref, jobs, dead_letters)
 
@@ -239,6 +239,16 @@ class Tasks:
         Cost: 1 round trip for each partition, and 1 for each further MiB.
         """
         return await self._dead.latest(limit)
+
+    async def stopped_keys(self) -> list[StoppedKey]:
+        """The keys in strict order that wait because a job of theirs is dead: see `key_order` of `task`.
+
+        Each goes on when that job is replayed and has ended, or is purged. Only the latest 1,000 dead jobs of each
+        partition are looked at.
+
+        Cost: 1 round trip; 1 command for each partition.
+        """
+        return await read_stopped_keys(self._ref.session, self._jobs)
 
     async def replay(
         self,

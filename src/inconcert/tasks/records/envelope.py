@@ -36,7 +36,8 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
         name: Which task.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
-        limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT.../eEXPIRES_MS`; empty for nothing. See
+        limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT.../eEXPIRES_MS`, or of a key in strict order
+            `/o:KEY` or `/g:KEY`; empty for nothing. See
             `limits.py`.
         scheduled_at: The instant of the schedule that enqueued it, or that was given `at=`, in seconds since 1970; None
             for no instant.

@@ -8,13 +8,23 @@ Source: docs/explanation/limits.md
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from inconcert._rules.durations import Seconds, milliseconds, period
 from inconcert._rules.limits import whole
 from inconcert._rules.names import digest
 
-__all__ = ["HELD_BACK_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place", "limit_of"]
+__all__ = [
+    "HELD_BACK_MS",
+    "JobKey",
+    "KeyOnDead",
+    "KeyOrder",
+    "Limit",
+    "Rate",
+    "TaskLimits",
+    "has_a_place",
+    "limit_of",
+]
 
 _SECOND = 1_000_000  # microseconds
 _FASTEST = 100_000  # jobs per second
@@ -26,6 +36,12 @@ HELD_BACK_MS = 4e15  # when a job is due that a limit holds back, after all othe
 
 JobKey: TypeAlias = Callable[..., str | int]
 """Given the arguments of a job, returns its key, such as its tenant."""
+
+KeyOrder: TypeAlias = Literal["strict"]
+"""`strict`: a job of a key begins when the one before it has ended."""
+
+KeyOnDead: TypeAlias = Literal["stop", "go_on"]
+"""If a job of a key in strict order is dead-lettered: the next ones wait for its replay or purge, or go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +107,14 @@ class TaskLimits:
         key_limit: How many jobs of each key run at once; None for no limit.
         rate: How many of all its jobs begin in a period; None for no limit.
         share: Whether keys take turns.
+        key_order: `strict` if a job of a key begins when the one before it has ended; None for no such order.
+        key_on_dead: Whether a key in strict order stops at a dead job, or goes on; None for `stop`.
 
     Raises:
         TypeError: The limit is not a `Limit`, the rate not a `Rate`, the key not a function, or share not a bool.
-        ValueError: A key is given without key_limit or share, or one of these without it; or key_limit is not a whole
-            number of at least 1.
+        ValueError: A key is given without key_limit, share or key_order, or one of these without it; key_order with
+            one of the other two, or key_on_dead without it; one of these has another value; or key_limit is not a
+            whole number of at least 1.
     """
 
     limit: Limit | None = None
@@ -103,6 +122,8 @@ class TaskLimits:
     key_limit: int | None = None
     rate: Rate | None = None
     share: bool = False
+    key_order: KeyOrder | None = None
+    key_on_dead: KeyOnDead | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and not isinstance(self.limit, Limit):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
@@ -115,12 +136,7 @@ class TaskLimits:
             )
         if not isinstance(self.share, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
             raise TypeError(f"share is {self.share!r}; give True if keys are to take turns")
-        if self.key is None and (self.share or self.key_limit is not None):
-            raise ValueError("key_limit= and share= are about the jobs of a key; give key= as well")
-        if self.key is not None and not self.share and self.key_limit is None:
-            raise ValueError("key= alone limits nothing; give key_limit= or share=True as well")
-        if self.key_limit is not None:
-            whole("key_limit", self.key_limit)
+        self._check_key()
 
     def __bool__(self) -> bool:
         return self.limit is not None or self.key is not None or self.rate is not None
@@ -130,7 +146,8 @@ class TaskLimits:
     ) -> str:
         """The limits of one job, as scripts read them: `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT.../eEXPIRES_MS`.
 
-        The rate comes first, then the key that takes turns, and then the narrowest. Empty for none.
+        The rate comes first, then the key that takes turns, and then the narrowest. Empty for none. Of a key in strict
+        order it is `/o:KEY`, or `/g:KEY` if that goes on past the dead, in place of `/s:KEY`.
 
         Raises:
             TypeError: The key of the job is not a string or a whole number.
@@ -147,12 +164,41 @@ class TaskLimits:
                     f"task {task!r}: the key of a job is {key!r}; let key= return a string or a whole number"
                 )
             plain = str.__str__(key) if isinstance(key, str) else int(key)  # of a member of an enum its value
-            of_key = digest(queue, task, "turn" if self.share else "key", repr(plain))
-            found += f"/s:{of_key}" if self.share else ""
+            of_key = digest(queue, task, self._key_kind, repr(plain))
+            found += f"/{self._key_mark}:{of_key}" if self._key_mark else ""
             found += f"/{self.key_limit}:{of_key}" if self.key_limit is not None else ""
         if self.limit is not None:
             found += f"/{self.limit.jobs}:{limit_of(task, queue)}"
         return found if not found or expires is None else f"{found}/e{milliseconds(expires)}"
+
+    def _check_key(self) -> None:
+        """Raise ValueError if what is said about keys does not fit together."""
+        if self.key_order not in (None, "strict"):
+            raise ValueError(f"key_order is {self.key_order!r}; give 'strict', or leave it out")
+        if self.key_on_dead not in (None, "stop", "go_on"):
+            raise ValueError(f"key_on_dead is {self.key_on_dead!r}; give 'stop' or 'go_on'")
+        if self.key_on_dead is not None and self.key_order is None:
+            raise ValueError("key_on_dead= is about keys in strict order; give key_order='strict' as well")
+        if self.key is None and (self.share or self.key_limit is not None or self.key_order is not None):
+            raise ValueError("key_limit=, share= and key_order= are about the jobs of a key; give key= as well")
+        if self.key is not None and not self.share and self.key_limit is None and self.key_order is None:
+            raise ValueError("key= alone limits nothing; give key_limit=, share=True or key_order='strict' as well")
+        if self.key_order is not None and (self.share or self.key_limit is not None):
+            raise ValueError(
+                "with key_order='strict' one job of a key runs at a time, in order; leave key_limit= and share= out"
+            )
+        if self.key_limit is not None:
+            whole("key_limit", self.key_limit)
+
+    @property
+    def _key_kind(self) -> str:
+        return "turn" if self.share else "order" if self.key_order else "key"
+
+    @property
+    def _key_mark(self) -> str:
+        if self.key_order:
+            return "g" if self.key_on_dead == "go_on" else "o"
+        return "s" if self.share else ""
 
     def lifted(self, task: str, queue: str) -> list[str]:
         """The limit and the rate that this task does not have, as scripts read what holds no job back."""
@@ -163,8 +209,8 @@ class TaskLimits:
 
 @lru_cache(maxsize=1_000)  # many jobs have the same
 def has_a_place(limits: str) -> bool:
-    """Whether a job of these limits has a place in one while it runs; a rate and a turn are over when it begins."""
-    return any(each[0].isdigit() for each in limits.split("/")[1:])
+    """Whether others wait for the end of a job of these limits; a rate and a turn are over when it begins."""
+    return any(each[0].isdigit() or each[0] in "og" for each in limits.split("/")[1:])
 
 
 def limit_of(task: str, queue: str) -> str:

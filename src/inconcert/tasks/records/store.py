@@ -92,6 +92,7 @@ __all__ = [
     "FOLLOW",
     "FORGET",
     "FREE_NAMES",
+    "GO_ON",
     "HELD_BACK",
     "HISTORY",
     "INSPECT_GROUP",
@@ -122,6 +123,7 @@ __all__ = [
     "SEND",
     "STATES",
     "STATS",
+    "STOPPED_KEYS",
     "STORE_ANEW",
     "SWEEP_GROUPS",
     "SWEEP_NAMES",
@@ -365,6 +367,8 @@ FIND_SCHEDULE = load("schedules/find").bind(JobKeys)
 LIST_SCHEDULES = load("schedules/list").bind(JobKeys)
 PAUSE_SCHEDULE = load("schedules/pause").bind(JobKeys)
 PUT_SCHEDULE = load("schedules/put").bind(JobKeys)
+GO_ON = load("tasks/go_on").bind(JobKeys, QueueKeys)
+STOPPED_KEYS = load("tasks/stopped_keys").bind(JobKeys)
 WATCH = load("tasks/watch").bind(JobKeys)
 UNWATCH = load("tasks/unwatch").bind()
 CANCEL = load("tasks/cancel+jobs").bind(JobKeys, QueueKeys)

@@ -104,5 +104,10 @@ class Registry:
             if task.limits.limit is not None
         }
 
+    @property
+    def some_keys_are_in_order(self) -> bool:
+        """Whether one of these has keys in strict order."""
+        return any(task.limits.key_order for task in self.tasks.values())
+
 
 def _nothing(_name: str) -> None: ...
