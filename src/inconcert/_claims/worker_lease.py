@@ -39,7 +39,7 @@ C = TypeVar("C", bound=ClaimState)
 
 Ending = Callable[[], Awaitable[None]]
 
-_IS_LIMITED = attrgetter("claimed.is_limited")
+_IS_LIMITED, _IS_PLAIN, _RESULT = attrgetter("claimed.is_limited"), attrgetter("claimed.is_plain"), attrgetter("result")
 
 _A_MOMENT = 0.05  # seconds after which a lapse can be seen
 _MOST = 500  # in one claim or one acknowledgement, so that no script takes long
@@ -461,8 +461,10 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
 def _how_many(ended: list[Ended]) -> int:
     """The number of these in one script: with 1 MiB to write or to drop it has enough."""
-    size = 0
-    for count, each in enumerate(ended[:_MOST]):
+    some, size = ended[:_MOST], 0
+    if all(map(_IS_PLAIN, some)) and sum(map(len, map(_RESULT, some))) < _MOST_BYTES:
+        return len(some)
+    for count, each in enumerate(some):
         if size >= _MOST_BYTES:
             return count
         size += len(each.result)
@@ -470,7 +472,7 @@ def _how_many(ended: list[Ended]) -> int:
             if each.claimed.ends_alone:
                 return count or 1
             size += each.claimed.bulk
-    return min(len(ended), _MOST)
+    return len(some)
 
 
 async def _if_held(claimed: ClaimState, ending: Ending) -> None:
