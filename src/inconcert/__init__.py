@@ -106,6 +106,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.tasks.operating.queue_stats import LimitStats, QueueStats, TaskStats
     from inconcert.tasks.operating.stopped_keys import StoppedKey
     from inconcert.tasks.records.counts import DurationSpread, EndCounts, TaskCounts
+    from inconcert.tasks.records.deaths import DeadJob
     from inconcert.tasks.records.history import EndedJob
     from inconcert.tasks.records.limits import JobKey, KeyOnDead, KeyOrder, Limit, Rate
     from inconcert.tasks.records.retry import Retry
@@ -136,6 +137,7 @@ __all__ = [
     "Coordinator",
     "CoordinatorOptions",
     "DeadItem",
+    "DeadJob",
     "Deadlock",
     "Delivery",
     "Draft",
@@ -293,6 +295,7 @@ _HOMES = {
     "Coordinator": "coordinator",
     "CoordinatorOptions": "coordinator",
     "DeadItem": "queues.queue",
+    "DeadJob": "tasks.records.deaths",
     "Deadlock": "reports.report",
     "Delivery": "queues.delivery",
     "Draft": "tasks.sending.draft",

@@ -14,6 +14,7 @@ import pytest
 from inconcert import (
     ClaimedJob,
     Coordinator,
+    DeadJob,
     Draft,
     Group,
     Job,
@@ -447,11 +448,50 @@ class HistoryStory(Story):
         assert {ended.job_id for ended in found} == {self.job.id}
 
 
+class OnDeadStory(Story):
+    """A task of whose dead jobs another one is told."""
+
+    feature = "on_dead"
+    done: ClassVar = ["ran"]
+    expires = False
+
+    def __init__(self, concert: Coordinator) -> None:
+        self.told: list[DeadJob] = []
+
+        @concert.task(name="notify")
+        async def notify(job: DeadJob) -> None:
+            self.told.append(job)
+
+        self.of_task = {"on_dead": notify}  # type: ignore[misc]  # its own
+        super().__init__(concert)
+
+    def body(self) -> Any:
+        """The function of the task."""
+
+        async def story() -> None:
+            await self.rest()
+            await self.note("ran")
+
+        return story
+
+    async def begin(self, **options: Any) -> Job[Any]:
+        """Enqueue it, and run it until it rests; it has not died."""
+        self.expires = "expires" in options
+        job = await super().begin(**options)
+        assert self.told == []
+        return job
+
+    async def check(self) -> None:
+        """Each death was told once."""
+        await super().check()
+        assert [job.id for job in self.told] == [self.job.id] * self.expires
+
+
 STORIES = {
     story.feature: story
     for story in (
         *(StepsStory, SleepStory, MessageStory, UndoStory, StreamStory, GroupStory, FollowUpStory, LimitsStory),
-        *(OrderStory, DebounceStory, HistoryStory),
+        *(OrderStory, DebounceStory, HistoryStory, OnDeadStory),
     )
 }
 
@@ -743,3 +783,18 @@ async def test_late_twin_adds_no_entry(concert: Coordinator, elsewhere: Coordina
             pass
     [ended] = await story.task.history()
     assert (ended.job_id, ended.outcome) == (job.id, "succeeded")
+
+
+async def test_late_twin_does_not_die(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Its failure is not told; that of the next one is."""
+    story = OnDeadStory(concert)
+    job = await story.task.options(max_attempts=1).enqueue()
+    async with twins(concert, elsewhere) as (late, again):
+        async with late:
+            raise ValueError("late")
+        await story.run()
+        assert story.told == []
+        async with again:
+            raise ValueError("again")
+    await story.run()
+    assert [(each.id, each.reason) for each in story.told] == [(job.id, "ValueError: again")]

@@ -26,6 +26,7 @@ from inconcert import (
     Coordinator,
     CoordinatorOptions,
     DeadItem,
+    DeadJob,
     Delivery,
     Draft,
     Election,
@@ -506,6 +507,21 @@ async def operate_jobs() -> None:
     assert_type(workers[0].running[0].claimed_at, float)
     await concert.tasks.pause("high")
     await concert.tasks.resume("high")
+
+
+@concert.task(queue="alerts")
+async def told(job: DeadJob) -> None:
+    """A death."""
+    assert_type(job.reason, str)
+
+
+@concert.task(on_dead=told)
+async def may_die(number: int) -> int:
+    """It may die."""
+    return number
+
+
+concert.task(on_dead=may_die)(print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 @concert.task(retry_on=(ConnectionError, TimeoutError), backoff=lambda failures: 2.0 * failures)

@@ -204,6 +204,21 @@ CELLS: dict[str, dict[str, list[str]]] = {
         "after=": [*_SAME["after="], "contract/test_history.py::test_each_way_to_end_is_in_the_history_once"],
         "partitions": [*_SAME["partitions"], "contract/test_history.py::test_history_is_merged_over_partitions"],
     },
+    "Told of a death": _SAME
+    | {
+        "cancelled": ["contract/test_on_dead.py::test_job_that_succeeds_or_is_cancelled_is_not_told_of"],
+        "killed": ["faults/test_on_dead_faults.py::test_each_death_is_told_once_though_workers_are_killed"],
+        "frozen": [f"{_WHAT}test_late_twin_does_not_die"],
+        "replayed": [
+            *_SAME["replayed"],
+            "contract/test_on_dead.py::test_replayed_job_that_dies_again_is_told_of_again",
+        ],
+        "after=": [*_SAME["after="], "contract/test_on_dead.py::test_each_way_to_die_is_told"],
+        "signing_keys": [
+            *_SAME["signing_keys"],
+            "contract/test_on_dead.py::test_signature_of_the_dead_job_counts",
+        ],
+    },
 }
 
 

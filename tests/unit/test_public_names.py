@@ -37,6 +37,7 @@ FACES = {
         "release_by_force run_worker rwlock schedules semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
+    "DeadJob": "args attempts id kwargs reason task",
     "Deadlock": "id tasks things",
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
     "Draft": "limits name options returns text yields",

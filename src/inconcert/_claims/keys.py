@@ -1,6 +1,7 @@
 """The keys of everything that is claimed: the jobs of tasks, and the items of a queue.
 
-    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS] [#MOST:TASK][~FIRST_MS]] text', until it has ended
+    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS] [#MOST:TASK][~FIRST_MS]] text', until it has ended;
+                         'put_ms dead LENGTH REASON BODY' of a job that tells of the death of the one with that body
     queue        list    ids that may be claimed, the next one first
     bell         list    at most one token, for which idle consumers wait
     delayed      zset    id -> due time, server ms

@@ -15,6 +15,7 @@ from inconcert.reports.report import Inspection, ago, whereabouts
 from inconcert.tasks.operating.admin import Tasks
 from inconcert.tasks.operating.job_info import JobInfo
 from inconcert.tasks.operating.queue_stats import QueueStats
+from inconcert.tasks.records.deaths import death_id
 from inconcert.tasks.records.group_ids import group_of, is_callback
 from inconcert.tasks.records.limits import HELD_BACK_MS
 from inconcert.tasks.records.status import JobStatus, Snapshot
@@ -248,6 +249,12 @@ class JobQuestion:
             reasons.append(Reason("stops_its_key", waiting))
         described = (await self._tasks.describe(self._id)).get(self._id)
         parents = described.after[:_MOST] if described else ()
+        if described and described.died_at is not None:
+            telling = death_id(self._id, described.died_at)
+            reasons += (
+                Reason("on_dead", f"job {telling} of task {told.task!r} tells of it: {told.status}")
+                for told in (await self._tasks.describe(telling)).values()
+            )
         for parent, found in (await self._tasks.describe(*parents)).items() if parents else ():
             if found.status is JobStatus.FAILED:
                 text = f"it runs after job {parent}, which was dead-lettered, too: replay that one with its dependants"

@@ -5,7 +5,7 @@
 -- @only jobs
 -- KEYS  watchers
 -- @end
--- PLUGS on_release on_back on_end
+-- PLUGS on_release on_back on_end on_dead
 -- ARGV  id        string
 -- ARGV  place     integer, as it was claimed
 -- ARGV  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
@@ -16,7 +16,7 @@
 -- ARGV  name      of the queue
 -- ARGV  inboxes   what the channel of each session's inbox begins with
 -- ARGV  worker    string
--- MOVES    claimed: retry later asleep again back crash undo dead undone; delayed: admitted
+-- MOVES    claimed: retry later asleep again back crash undo dead undone; delayed: admitted; new: put_after
 -- RETURNS  1 done | 2 done, and others are to be told | 0 the worker does not hold it at this place
 -- TWICE    0: it is not held any more
 -- COST     O(log N), N jobs delayed or dead

@@ -7,13 +7,13 @@
 -- KEYS  watchers
 -- @end
 -- KEYS  queues..
--- PLUGS on_release on_back on_end
+-- PLUGS on_release on_back on_end on_dead
 -- ARGV  worker       string
 -- ARGV  max_crashes  number > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
 --                    worker retires, and that is no crash
 -- ARGV  inboxes      what the channel of each session's inbox begins with
 -- ARGV  names..      of each queue, in the same order
--- MOVES    claimed: lost killed; delayed: admitted
+-- MOVES    claimed: lost killed; delayed: admitted; new: put_after
 -- RETURNS  {back, dead, told}: how many were requeued, and dead-lettered; 1 if others are to be told of these
 --          | {-1, 0, 0}: the worker is alive
 -- TWICE    {0, 0, 0}: it holds nothing any more

@@ -9,7 +9,7 @@
 local function bury(keys, jobs, now_ms, inboxes, queues)
   for _, job in ipairs(jobs) do
     redis.call('HDEL', keys.states, job.id)  -- first: it frees memory
-    dead_letter(keys.dead, keys.reasons, job.id, now_ms, job.reason, job.queue)
+    dead_letter(keys, job, now_ms)
     -- @only jobs
     notify_watchers(keys.watchers, inboxes, job.id)
     job.outcome = 'failed ' .. job.reason

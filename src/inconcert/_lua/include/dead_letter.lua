@@ -1,5 +1,6 @@
--- Dead-letters a job that will not run again, with the reason and the queue that it came from.
-local function dead_letter(dead, reasons, id, now_ms, reason, queue_name)
-  redis.call('ZADD', dead, now_ms, id)
-  redis.call('HSET', reasons, id, reason .. '\n' .. queue_name)
+-- Dead-letters a job, or an item, that will not run again: it has its `id`, the `reason` and the name of its `queue`.
+local function dead_letter(keys, job, now_ms)
+  redis.call('ZADD', keys.dead, now_ms, job.id)
+  redis.call('HSET', keys.reasons, job.id, job.reason .. '\n' .. job.queue)
+  -- @each on_dead(keys, job, now_ms)
 end

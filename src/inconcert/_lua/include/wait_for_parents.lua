@@ -39,7 +39,7 @@ local function wait_for_parents(keys, id, parents, results, suffix, even_if, del
   end
   if obstacle then
     local reason = orphaned_because(obstacle[1], obstacle[2])
-    dead_letter(keys.dead, keys.reasons, id, now_ms, reason, queue_name)
+    dead_letter(keys, {id = id, reason = reason, queue = queue_name}, now_ms)
     record_end(keys.history, history_of(redis.call('HGET', keys.bodies, id)), id, 'failed ' .. reason, '', 0)
   elseif #open > 0 then
     count_waiting(keys.waiting, queue_name, 1)

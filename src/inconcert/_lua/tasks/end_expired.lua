@@ -1,11 +1,11 @@
 -- tasks/end_expired: dead-letter those of some jobs that have expired while they were in a queue, or waited for others.
 --
 -- KEYS  queue bodies states dead reasons facts watchers waiting pending unfollowed places held_back
--- PLUGS on_end
+-- PLUGS on_end on_dead
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  name     of the queue; '' to look at those only that wait for others
 -- ARGV  ids..    of the jobs, 1 to 250, in this queue or waiting for others
--- MOVES    queue: expired; waiting: expired
+-- MOVES    queue: expired; waiting: expired; new: put_after
 -- RETURNS  {looked, has_news, id, ...}: at how many of the ids it looked, fewer than given if these have 1 MiB; 1 if
 --          dependents must be notified, otherwise 0; and those that it dead-lettered
 -- TWICE    dead-letters none of them again, and those that have expired since

@@ -4,6 +4,7 @@
 -- KEYS  unfollowed news recent older finished history facts result results..
 --       result: string  of the new job
 --       results: string  of each parent in this partition, in the same order
+-- PLUGS on_dead
 -- ARGV  queue_name  string
 -- ARGV  id          string
 -- ARGV  envelope    JSON

@@ -1,13 +1,13 @@
 -- tasks/resolve_dependents: notify waiters of a job's end, and make dependents without open parents ready.
 --
--- KEYS  bodies states dead reasons facts watchers followers waiting pending unfollowed passing queues..
+-- KEYS  bodies states dead reasons facts watchers followers waiting pending unfollowed passing finished queues..
 --       queues: list, then its bell (list) and delayed (zset), for each queue
--- PLUGS on_end
+-- PLUGS on_end on_dead
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  suffix   of the ids of this partition; '' if there are no others
 -- ARGV  passer   string, unique to this call
 -- ARGV  names..  of each queue, in the same order
--- MOVES    waiting: ready put_off orphaned
+-- MOVES    waiting: ready put_off orphaned; new: put_after
 -- RETURNS  {left, waiting, {queue-name, ...}, {kind, parent, child, outcome, ...}, stuck}: how many news there are now; how
 --          many of those checked went to the end, because others pass them on, or a key of their queue is foreign; the
 --          queues whose keys are needed to continue; what other partitions are to know, within 5 s: 'follow' for the
@@ -35,6 +35,7 @@ local place = {}
 for i = NAMES, #ARGV do
   local first = QUEUES + (i - NAMES) * PARTS
   place[ARGV[i]] = first
+  redis.call('HSETNX', finished, ARGV[i], 0)  -- the names of all queues are there
   for key = first, first + 2 do
     if type(redis.pcall(key == first + 2 and 'ZCARD' or 'LLEN', KEYS[key])) ~= 'number' then
       place[ARGV[i]] = 0

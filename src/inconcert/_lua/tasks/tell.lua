@@ -1,10 +1,10 @@
 -- tasks/tell: tell jobs what became of parents in other partitions.
 --
 -- KEYS  bodies states dead reasons facts watchers waiting pending unfollowed
--- PLUGS on_end
+-- PLUGS on_end on_dead
 -- ARGV  inboxes      prefix of each session's inbox channel
 -- ARGV  relations..  parent, child, 'succeeded ', 'failed ' and why if that is a parent's end, 'cancelled ' or '' if it is not known: for each, at most 500
--- MOVES    waiting: orphaned
+-- MOVES    waiting: orphaned; new: put_after
 -- RETURNS  {news, there, ...}: 1 if there are news; then 1 for each child that is there, 0 for one that has ended
 -- TWICE    the same: a child is told of each parent once
 -- COST     O(N P), N relations given, P parents of each child

@@ -2,7 +2,7 @@
 --
 -- KEYS  bodies queue bell delayed states dead reasons facts children followers outcomes
 -- KEYS  waiting pending unfollowed news recent older history
--- PLUGS on_revive on_replay
+-- PLUGS on_revive on_replay on_dead
 -- ARGV  request     string, unique to this call
 -- ARGV  id          string
 -- ARGV  queue_name  string
@@ -11,7 +11,7 @@
 -- ARGV  suffix      of the ids of this partition; '' if there are no others
 -- ARGV  even_if     '' if all must have succeeded | 'failed' | 'ended'; see lets_run()
 -- ARGV  after..     ids, each once, 1 to 100
--- MOVES    dead: replayed put_off put_after
+-- MOVES    dead: replayed put_off put_after; new: put_after
 -- RETURNS  1 it is not among the dead now | 0 it was not among them, or is again because of another parent
 -- TWICE    the same, and nothing is changed, even if it was dead-lettered again in between
 -- COST     O(P log F), P parents, F pairs of followers

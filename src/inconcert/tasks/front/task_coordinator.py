@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # imported with the first task
     from inconcert.tasks.following.job import Job
     from inconcert.tasks.front.parts import TaskParts
     from inconcert.tasks.operating.admin import Tasks
+    from inconcert.tasks.records.deaths import DeadJob
     from inconcert.tasks.records.limits import JobKey, KeyOnDead, KeyOrder, Limit, Rate
     from inconcert.tasks.records.retry import Backoff
     from inconcert.tasks.records.store import JobKeyspace
@@ -118,6 +119,7 @@ class TaskCoordinator:
         key_order: "KeyOrder | None" = None,
         key_on_dead: "KeyOnDead | None" = None,
         history: int = 0,
+        on_dead: "Task[[DeadJob], Any] | None" = None,
     ) -> "Callable[[Callable[P, R]], Task[P, R]]": ...
 
     def task(
@@ -142,6 +144,7 @@ class TaskCoordinator:
         key_order: "KeyOrder | None" = None,
         key_on_dead: "KeyOnDead | None" = None,
         history: int = 0,
+        on_dead: "Task[[DeadJob], Any] | None" = None,
     ) -> object:
         """Register a function for workers to run: `@concert.task` or `@concert.task(queue="high")`. See `Task`.
 
@@ -171,20 +174,24 @@ class TaskCoordinator:
                 replayed or purged, and `go_on` lets them run. None for `stop`.
             history: Of how many of its last jobs the server keeps how they ended, for `Task.history`: up to 10,000; 0
                 for none.
+            on_dead: A task of which a job is enqueued if one of its jobs is dead-lettered, by the script that does
+                that. It takes one argument, a `DeadJob`. None for none.
 
         Raises:
             TypeError: It is a generator function, a class, or not callable; an annotation cannot be resolved, or JSON
                 cannot represent it; the limit is not a `Limit`, the rate not a `Rate`, the key not
-                a function, or share not a bool.
+                a function, or share not a bool; `on_dead` is not a task that takes a `DeadJob`.
             ValueError: A task of this name is registered already, a number is out of its range, `key` is given without
                 `key_limit`, `share` and `key_order`, or one of these without it; `key_order` is given with one of the
-                other two, or `key_on_dead` without it; or one of these has another value.
+                other two, or `key_on_dead` without it; one of these has another value;
+                or `on_dead` has limits, and jobs are spread over several partitions.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
         from inconcert.tasks.records.history import MOST_KEPT
         from inconcert.tasks.records.limits import TaskLimits
         from inconcert.tasks.records.retry import RetryPolicy
         from inconcert.tasks.sending.options import Options
+        from inconcert.tasks.sending.told import told_of_deaths
 
         defaults = Options().changed(
             queue=queue,
@@ -194,7 +201,12 @@ class TaskCoordinator:
             expires=expires,
             time_limit=time_limit,
         )
-        defaults = replace(defaults, history=whole("history", history, least=0, most=MOST_KEPT), given=())
+        defaults = replace(
+            defaults,
+            history=whole("history", history, least=0, most=MOST_KEPT),
+            on_dead=() if on_dead is None else told_of_deaths(on_dead, self._jobs),
+            given=(),
+        )
         retrying = RetryPolicy(retry_on, backoff)
         limits = TaskLimits(limit, key, key_limit, rate, share, key_order, key_on_dead)
 

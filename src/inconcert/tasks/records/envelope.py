@@ -67,6 +67,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
         headers: Small strings that travel with it.
         debounced: Whether a later call with its unique name replaces it while it waits.
         history: How many of the last ends of its task are kept, if its own is to be among them; 0 otherwise.
+        on_dead: The task of which a job says so if it is dead-lettered, and the queue of that; empty for none.
         given: The names of options that its caller gave as they are by default, so that its task's do not count.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
         version: The version of this format, so that old and new releases can share a server.
@@ -85,6 +86,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
     headers: Mapping[str, str] = {}
     debounced: bool = False
     history: int = 0
+    on_dead: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     trace: str = ""
     version: int = _VERSION
@@ -153,12 +155,21 @@ def open_envelope(text: bytes) -> Envelope:
 
 
 def verify_envelope(key_ring: KeyRing, job_id: str, text: bytes) -> Envelope:
-    """Read the envelope of a job.
+    """Read the envelope of a job; of one that tells of a death it is made here.
 
     Raises:
         UnreadablePayload: As for `open_envelope`, or it has no valid signature.
     """
-    return open_envelope(key_ring.verify(JOB, job_id, text))
+    if not text.startswith(b"dead "):
+        return open_envelope(key_ring.verify(JOB, job_id, text))
+    from inconcert.tasks.records.deaths import Death  # noqa: PLC0415 - few jobs are such
+
+    death = Death.read(job_id, text)
+    dead = open_envelope(key_ring.verify(JOB, death.id, death.text))
+    if not dead.on_dead:
+        raise UnreadablePayload(f"job {job_id} tells of a death that no task of job {death.id} is to know of")
+    argument = death.told(dead.name, dead.args, dead.kwargs)
+    return Envelope(dead.on_dead[0], (argument,), headers=dead.headers, given=("queue",), trace=dead.trace)
 
 
 def read_envelope(key_ring: KeyRing, job_id: str, text: bytes) -> Envelope:

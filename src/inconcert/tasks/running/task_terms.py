@@ -1,9 +1,9 @@
 """What a job does not say is its task's: the options and limits of jobs whose enqueuer did not know their task.
 
 Such are jobs by name, and those of a release in which the task had other options.  The worker that claims the job
-knows the task.  Most options it reads before it runs the job.  What scripts judge, the limits, the crashes and the
-history, they must find in what is stored: if the job lacks it, the worker stores the job anew, as its task would have
-enqueued it, and puts it back; its next claim is judged by that.
+knows the task.  Most options it reads before it runs the job.  What scripts judge, the limits, the crashes, the history
+and who is told of its death, they must find in what is stored: if the job lacks it, the worker stores the job anew, as
+its task would have enqueued it, and puts it back; its next claim is judged by that.
 
 Source: docs/explanation/limits.md
 """
@@ -53,8 +53,13 @@ def lacking(said: Envelope, queue: str, task: Task[Any, Any]) -> tuple[bytes, En
     if task.limits and not limits:
         args, kwargs = task.arguments.from_json(said.args, said.kwargs)
         limits = task.limits.of(task.name, queue, args, kwargs, expires=complete.expires)
-    if (limits, complete.max_crashes, complete.history) == (said.limits, said.max_crashes, said.history):
+    if limits == said.limits and (complete is said or _judged(complete) == _judged(said)):
         return None
     note = history_note(task.name, complete.history)
     marks = marks_of(complete.max_crashes, limits, history=note, debounced=complete.debounced)
     return marks, replace(complete, limits=limits)
+
+
+def _judged(envelope: Envelope) -> tuple[object, ...]:
+    """Its terms that scripts judge, beside its limits."""
+    return envelope.max_crashes, envelope.history, envelope.on_dead

@@ -17,7 +17,7 @@ from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError, InvalidPayload, JobExpired
-from inconcert.tasks.records.envelope import JOB, Envelope, open_envelope, seal
+from inconcert.tasks.records.envelope import JOB, Envelope, open_envelope, seal, verify_envelope
 from inconcert.tasks.records.store import (
     CANCELLING,
     CLAIM_WITH_PLUGS,
@@ -197,8 +197,8 @@ class JobWorkerLease(WorkerLease[JobState]):
         said: Envelope | None = None  # if more than that may count
         try:
             envelope = open_envelope(self._session.key_ring.verify(JOB, id_, text))
-        except Exception as unreadable:  # noqa: BLE001 - any: it would keep this worker from all others
-            envelope, obstacle = Envelope("?"), unreadable
+        except Exception:  # noqa: BLE001 - any: it would keep this worker from all others
+            envelope, obstacle = self._read_otherwise(id_, text)
         task = self._tasks.get(envelope.name) or self._look_up(envelope.name)
         if task is not None and not task.is_plain:
             said, envelope = envelope, completed(envelope, task)
@@ -216,6 +216,13 @@ class JobWorkerLease(WorkerLease[JobState]):
         if said is not None and task is not None and not job.is_undoing:
             return job, self._lacks_terms(job, said, task)
         return job, None
+
+    def _read_otherwise(self, id_: str, text: bytes) -> tuple[Envelope, Exception | None]:
+        """The envelope of a job that has none as others have; and why it cannot be read, if it tells of no death."""
+        try:
+            return verify_envelope(self._session.key_ring, id_, text), None
+        except Exception as unreadable:  # noqa: BLE001 - any, as above
+            return Envelope("?"), unreadable
 
     def _lacks_terms(self, job: JobState, said: Envelope, task: Task[Any, Any]) -> Ending | None:
         """What ends this claim of a job, if scripts do not know of its limits, or other terms, yet."""

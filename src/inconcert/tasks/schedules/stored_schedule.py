@@ -180,6 +180,7 @@ class StoredSchedule:
             time_limit=job.time_limit,
             headers=job.headers,
             history=job.history,
+            on_dead=job.on_dead,
         )
         name = check_name("task", job.name)
         return Draft(name, job.args, job.kwargs, options, scheduled_at=scheduled_at, limits=job.limits)

@@ -137,6 +137,7 @@ class Options:
     even_if: EvenIf | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     history: int = 0  # set by a task: how many ends of its jobs are kept
+    on_dead: tuple[str, ...] = ()  # set by a task: the task that is told if one is dead-lettered, and its queue
     given: tuple[str, ...] = ()  # of those that a task sets, too: which were given as they are by default
 
     def changed(self, **options: Unpack[JobOptions]) -> Self:
@@ -192,6 +193,7 @@ class Options:
                 debounced=self.debounce is not None,
                 headers=self.headers,
                 history=self.history,
+                on_dead=self.on_dead,
                 given=self.given,
             )
         )
@@ -223,7 +225,7 @@ _OF_TASK = frozenset({"queue", "max_attempts", "max_crashes", "result_ttl", "exp
 
 def own_terms(defaults: Options) -> dict[str, Any]:
     """What a task sets for its jobs that no job has otherwise, by its name in an envelope."""
-    terms = {name: getattr(defaults, name) for name in ("history", *sorted(_OF_TASK - {"queue"}))}
+    terms = {name: getattr(defaults, name) for name in ("history", "on_dead", *sorted(_OF_TASK - {"queue"}))}
     return {name: value for name, value in terms.items() if value != getattr(_PLAIN, name)}
 
 
