@@ -26,8 +26,9 @@ FACES = {
     "Changed": "member value",
     "Chats": "ack add create fetch history join leave listen members of remove send unread",
     "ClaimedJob": (
-        "ack after args attempt bury enqueue_on_success enqueued_at give_back group headers id is_cancelled is_over "
-        "kwargs nack name outcome parent_results progress queue result scheduled_at state time_limit"
+        "ack after args attempt bury emit enqueue_on_success enqueued_at give_back group headers id is_cancelled "
+        "is_over kwargs nack name outcome parent_results progress queue result scheduled_at state "
+        "time_limit"
     ),
     "Consumer": "claim stop try_claim",
     "Coordinator": (

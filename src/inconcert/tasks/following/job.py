@@ -151,7 +151,7 @@ class Job(Generic[R_co]):
     def stream(self, as_type: type[T], *, after: str | None = None) -> Stream[T]: ...
 
     def stream(self, as_type: type[Any] | None = None, *, after: str | None = None) -> Stream[Any]:
-        """Follow an async generator's items as they come: an `async for` that ends with the job.
+        """Follow the items that an async generator yields, or a body emits: an `async for` that ends with the job.
 
         It begins with the first item that is kept, or behind one. A `Gap` stands in the place of items that were
         dropped, and a `Restarted` where another attempt begins anew: what came before it no longer counts. While the
@@ -290,7 +290,7 @@ class Job(Generic[R_co]):
     async def items(self, *, limit: int = 50) -> list[StreamItem[JSON]]:
         """The latest items of its stream that are kept, the oldest first, whatever the state of the job.
 
-        Empty if it is not a generator, has yielded nothing, or its stream is no longer kept.
+        Empty if it has yielded and emitted nothing, or its stream is no longer kept.
 
         Args:
             limit: How many at most, 1 to 1,000. There are fewer if they have more than 1 MiB; then the oldest of these.

@@ -133,6 +133,31 @@ class ClaimedJob(Claimed[JobState]):
         self._check_loop()
         return self._state.progress(fraction, text)
 
+    def emit(self, item: object) -> Awaitable[None]:
+        """Add an item to the job's stream, which `Job.stream` follows: for a task that is not an async generator.
+
+        To be awaited: then the item is in the stream, behind those before it. In a plain function, in its thread, it is
+        there when the call returns. Each attempt begins the stream anew with its first item. While the server cannot be
+        reached, it keeps trying. If this call is cancelled, the item may be in the stream, or come with the next one.
+
+        Args:
+            item: What JSON can hold, as for a result: numbers, texts, lists, dates, dataclasses and the like.
+
+        Raises:
+            InvalidPayload: JSON cannot hold the item, or it is larger than 1 MiB; nothing was added.
+            RuntimeError: The job is an async generator, or is delivered at most once.
+            NotClaimed: It has ended, or this worker was presumed dead.
+
+        Cost: 1 round trip, shared by the items that tasks of the body emit at once.
+        """
+        from inconcert.tasks.running.emitter import begin_stream  # noqa: PLC0415 - few jobs emit
+
+        if not _has_loop():
+            asyncio.run_coroutine_threadsafe(self._state.emit(item, begin_stream), self._state.loop).result()
+            return _Done()
+        self._check_loop()
+        return self._state.emit(item, begin_stream)
+
     def enqueue_on_success(self, *drafts: Draft[Any]) -> list[str]:
         """Enqueue these jobs when this one succeeds: the script that acknowledges this one adds them.
 

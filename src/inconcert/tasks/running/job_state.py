@@ -33,9 +33,11 @@ from inconcert.tasks.running.step_store import JobStepStore
 from inconcert.tasks.sending.draft import Draft, NewJob
 from inconcert.tasks.sending.task import Task
 
-__all__ = ["UNDONE_NOW", "JobClaimer", "JobState"]
+__all__ = ["UNDONE_NOW", "AddItem", "JobClaimer", "JobState"]
 
 _log = logging.getLogger("inconcert.tasks")
+
+AddItem = Callable[[object], Awaitable[None]]
 
 _USUAL = RetryPolicy()
 _A_MOMENT = 0.002  # seconds by which a job that expires comes back later, so that it has
@@ -106,6 +108,7 @@ class JobState(ClaimState):
     _outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
     _steps: Steps | None = None  # until one is asked for
     _finish_stream: Callable[[], Awaitable[None]] | None = None  # sends what it has yielded, if it streams
+    _add_item: AddItem | None = None  # to its stream, once it has emitted one
     _stops_at = math.inf  # by the monotonic clock, when its body is to stop
     _asleep: Asleep | None = None  # once its body has left its place to come back later
 
@@ -221,6 +224,23 @@ class JobState(ClaimState):
         how_far = encode(f"the progress of job {self.id}", [float(fraction), text])
         if self.is_over or not (self.is_settled or await self._progressed(how_far)):
             raise NotClaimed("job", self.id)
+
+    async def emit(self, item: object, begin: Callable[["JobState"], AddItem]) -> None:
+        """Add an item to the job's stream, which the first one begins; see `ClaimedJob.emit`."""
+        if self._finish_stream is not None:
+            raise RuntimeError(f"job {self.id} is an async generator, whose items are what it yields; use yield")
+        if self.is_settled:
+            raise RuntimeError(
+                f"job {self.id} is delivered at most once, so it has ended already, and its stream with it; consume "
+                "with delivery='at_least_once'"
+            )
+        if self.doomed is not None:
+            raise self.doomed.again()
+        if self.is_undoing:
+            return  # its items were in the stream before
+        if self._add_item is None:
+            self._add_item = begin(self)
+        await self._add_item(item)
 
     async def outcomes(self) -> list[bytes]:
         """The stored outcomes of the jobs that it runs after."""
