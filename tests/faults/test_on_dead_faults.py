@@ -68,7 +68,8 @@ async def test_each_death_is_told_once_though_workers_are_killed(namespace: str)
                 async with in_background(last.run_worker("default")):
 
                     async def all_have_ended() -> bool:
-                        return set((await ledger_of(concert)).bodies) == dead
+                        ledger = await ledger_of(concert)
+                        return set(ledger.bodies) == set(ledger.dead) == dead
 
                     await eventually(all_have_ended, timeout=WITHIN)
             assert await telling(concert) == Counter({job.rpartition(".")[0]: 1 for job in dead})
