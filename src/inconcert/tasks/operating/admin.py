@@ -1,7 +1,7 @@
 """Operators' calls: inspect queues and dead letters, replay, purge, pause."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inconcert._core.session import SessionRef
 from inconcert._redis.wire.call import Call
@@ -18,7 +18,6 @@ from inconcert.tasks.operating.job_info import JobInfo, describe
 from inconcert.tasks.operating.job_pages import JobPage, JobPages
 from inconcert.tasks.operating.queue_stats import TaskStats, read_stats
 from inconcert.tasks.operating.stopped_keys import DeadJobLetters, StoppedKey, read_stopped_keys
-from inconcert.tasks.records.counts import TaskCounters, TaskCounts
 from inconcert.tasks.records.group_ids import check_group_id
 from inconcert.tasks.records.history import EndedJob, Histories
 from inconcert.tasks.records.queue_names import queue_names
@@ -31,6 +30,9 @@ from inconcert.tasks.running.registry import Registry
 from inconcert.tasks.running.workers import Workers, WorkerStatus
 from inconcert.tasks.sending.group import Group
 from inconcert.tasks.sending.task import Task, name_of_task
+
+if TYPE_CHECKING:  # counts are imported when they are read
+    from inconcert.tasks.records.counts import TaskCounts
 
 __all__ = ["Tasks"]
 
@@ -46,7 +48,6 @@ class Tasks:
         self._workers = Workers(ref, jobs)
         self._pages = JobPages(ref, jobs)
         self._histories = Histories(ref, jobs)
-        self._counters = TaskCounters(ref, jobs)
         dead_letters = [DeadJobLetters(ref, keys) for keys in jobs.partitions]
         self._dead = DeadJobs(ref, jobs, dead_letters)
         self._actions = JobActions(ref, jobs, dead_letters)
@@ -137,7 +138,7 @@ class Tasks:
         task = _checked(queue, task)
         return await self._pages.page(state=state, queue=queue, task=task, limit=limit, after=after)
 
-    async def counts(self, *tasks: Task[..., Any] | str, hours: int = 24) -> list[TaskCounts]:
+    async def counts(self, *tasks: Task[..., Any] | str, hours: int = 24) -> "list[TaskCounts]":
         """How many attempts have succeeded, failed, and so on, by task and hour, and how long they took.
 
         Workers count, and add to the counts of others every 10 s and when they end; the last seconds of one that is
@@ -155,7 +156,10 @@ class Tasks:
 
         Cost: 1 round trip, and 1 more for each 100 tasks and days.
         """
-        return await self._counters.counts([name_of_task(task) for task in tasks] or None, hours)
+        from inconcert.tasks.records.counts import TaskCounters
+
+        names = [name_of_task(task) for task in tasks] or None
+        return await TaskCounters(self._ref, self._jobs).counts(names, hours)
 
     async def lately(self, *, limit: int = 50) -> list[EndedJob]:
         """The jobs that have ended last, of all tasks, the latest first; for a day, and at most 200.
@@ -171,7 +175,9 @@ class Tasks:
 
         Cost: 1 round trip.
         """
-        return await self._counters.lately(limit)
+        from inconcert.tasks.records.counts import TaskCounters
+
+        return await TaskCounters(self._ref, self._jobs).lately(limit)
 
     async def history(self, task: Task[..., Any] | str, *, limit: int = 100) -> list[EndedJob]:
         """List how the last jobs of a task with `history=` have ended, the latest first, as `Task.history` returns it.
