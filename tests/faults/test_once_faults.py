@@ -77,6 +77,33 @@ async def test_lost_message_is_made_good(concert: Coordinator, elsewhere: Coordi
         assert await waiting == 7
 
 
+async def test_one_message_is_published_to_all_who_wait(own_server: RealServer, namespace: str) -> None:
+    """And no grant goes down the line, however many processes stand in it."""
+    may_end = asyncio.Event()
+
+    async def make() -> int:
+        await may_end.wait()
+        return 7
+
+    async with AsyncExitStack() as stack:
+        processes = [
+            await stack.enter_async_context(Coordinator(own_server.url, namespace=namespace)) for _ in range(4)
+        ]
+        asking = [asyncio.create_task(each.once("v", make, ttl=60)) for each in processes]
+        lock = processes[0].lock("once:v")
+        while await lock.waiters() < 3:
+            await anyio.sleep(0.005)
+        before = await _published(processes[0])
+        may_end.set()
+        assert await asyncio.gather(*asking) == [7] * 4
+        assert await _published(processes[0]) - before == 1
+
+
+async def _published(concert: Coordinator) -> int:
+    stats = await raw(concert).info("commandstats")
+    return int(stats.get("cmdstat_publish", {}).get("calls", 0))
+
+
 async def test_it_works_on_a_cluster(cluster: RealCluster, namespace: str) -> None:
     """The value, the lock and the channel are in one slot."""
     may_end = asyncio.Event()
