@@ -376,10 +376,12 @@ STARTED_ONCE = {
         "create_task(has_returned.wait())",
         "create_task(steps.take(name, call, in_thread, may_change=may_change))",
     },
+    "once.py": {"create_task(_refresh(wanted, _Turn(session)))"},  # which logs each error
     "queues/get.py": {"create_task(self._serve_all())"},
     "quorum/rounds.py": {"create_task(work)"},
     "sql/database.py": {"create_task(work)"},
     "rate_limiter.py": {"call_later(self.recheck)", "call_later(self._use_at)"},
+    "tasks/running/lifespan.py": {"create_task(self._run(make, before))", "create_task(stop.wait())"},
     "tasks/running/stream_writer.py": {"create_task(self._run())"},
     "tasks/running/worker.py": {"create_task(self._run(job, state))"},
 }
