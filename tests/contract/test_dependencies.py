@@ -31,7 +31,21 @@ SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
 HOUR = 3600.0  # seconds
 
 # What may stay when all jobs have ended.
-KEPT = ("finished", "bell:", "result:", "unique", "checks", "recent", "older", "seen_", "clock", "served", "looked")
+KEPT = (
+    "finished",
+    "bell:",
+    "result:",
+    "unique",
+    "checks",
+    "recent",
+    "older",
+    "seen_",
+    "clock",
+    "served",
+    "looked",
+    "count",
+    "lately",
+)
 
 
 @pytest.fixture(autouse=True)
