@@ -8,7 +8,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from inconcert.sql.transaction import Handle
+from inconcert.sql.transaction import OfSQLAlchemy
 
 __all__ = ["Bell"]
 
@@ -21,8 +21,8 @@ class Bell:
 
     def __init__(self) -> None:
         self._relays: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
-        self._known: WeakSet[Handle] = WeakSet()
-        self._written: WeakSet[Handle] = WeakSet()  # have written a row since their last commit
+        self._known: WeakSet[OfSQLAlchemy] = WeakSet()
+        self._written: WeakSet[OfSQLAlchemy] = WeakSet()  # have written a row since their last commit
 
     def add(self, woken: asyncio.Event) -> None:
         """Set this from now on, on the event loop that runs here."""
@@ -32,7 +32,7 @@ class Bell:
         """Set it no longer."""
         del self._relays[woken]
 
-    def ring_at_commit(self, handle: Handle) -> None:
+    def ring_at_commit(self, handle: OfSQLAlchemy) -> None:
         """Ring when this transaction commits, if there is a relay here."""
         self._written.add(handle)
         if handle not in self._known:

@@ -10,11 +10,12 @@ from typing import TypeVar, get_args
 
 from sqlalchemy import Table
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from inconcert._core.cancellation import cancel_all
 from inconcert._redis.wire.background import in_background
+from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_job_id
 from inconcert._rules.payloads import JSON
@@ -24,10 +25,11 @@ from inconcert.queues.queue import Queue
 from inconcert.sql.author import Author
 from inconcert.sql.bell import Bell
 from inconcert.sql.database import Database
+from inconcert.sql.driver import execute
 from inconcert.sql.listen import can_listen, listen
 from inconcert.sql.outbox_job import OutboxJob
 from inconcert.sql.relay import Relay
-from inconcert.sql.rows import Keep, Rows, new_table
+from inconcert.sql.rows import CLAIM, Keep, Rows, Written, new_table
 from inconcert.sql.sync_outbox import SyncOutbox, claimed_id
 from inconcert.sql.transaction import AsyncHandle, sync_handle
 from inconcert.tasks.following.job import Job, JobLink
@@ -101,7 +103,8 @@ class Outbox:
         `Job.result` of what is returned here waits for it. Its result is kept for an hour at least.
 
         Args:
-            transaction: An `AsyncSession` or `AsyncConnection` whose transaction has begun.
+            transaction: An `AsyncSession` or `AsyncConnection` of SQLAlchemy whose transaction has begun; or a
+                connection of asyncpg, or an `AsyncConnection` of psycopg, of whose commit only `LISTEN` tells a relay.
             call: A task and its arguments, with options if they differ: `ship.call(17)`,
                 `ship.options(delay=60, unique="ship:17").call(17)`. Not with `after` or `debounce`. A delay counts from
                 now, by the database's clock; `expires` from the hand-over. If a live job has the unique name at the
@@ -115,9 +118,9 @@ class Outbox:
         Cost: 1 statement in the transaction. The relay: for each 500 rows 1 transaction, and 1 round trip to the server
             for each queue.
         """
-        sync_handle(transaction, "Outbox.enqueue()")
-        enqueued = await transaction.run_sync(self.sync.enqueue, call)
-        return OutboxJob(self._link, enqueued.id, call, has_row=self._has_row, withdraw=self._withdraw)
+        written = self._author.job(call)
+        await self._add(transaction, written, "Outbox.enqueue()")
+        return OutboxJob(self._link, written.id, call, has_row=self._has_row, withdraw=self._withdraw)
 
     def job(self, job_id: str) -> Job[JSON]:
         """The handle of a job by its id, in any process: `queued` while it is committed and not handed over.
@@ -149,8 +152,8 @@ class Outbox:
 
         Cost: 1 statement in the transaction. The relay: 1 round trip for each item, without waiting for the others'.
         """
-        sync_handle(transaction, "Outbox.put()")
-        await transaction.run_sync(lambda handle: self.sync.put(handle, queue, item, delay=delay))
+        written = self._author.item(queue, item, durations.delay(delay))
+        await self._add(transaction, written, "Outbox.put()")
 
     async def send(self, transaction: AsyncHandle, mailbox: Mailbox[T], message: T) -> None:
         """Send a message to a mailbox once the transaction has committed.
@@ -171,8 +174,7 @@ class Outbox:
 
         Cost: As for `put`.
         """
-        sync_handle(transaction, "Outbox.send()")
-        await transaction.run_sync(self.sync.send, mailbox, message)
+        await self._add(transaction, self._author.message(mailbox, message), "Outbox.send()")
 
     async def claim(self, transaction: AsyncHandle, job: ClaimedJob | None = None) -> bool:
         """In the body of a task: take the job's row, in the transaction of the job's effect.
@@ -194,7 +196,9 @@ class Outbox:
 
         Cost: 1 statement; it waits for another attempt that has claimed it and has not ended.
         """
-        claimed_id(job)
+        job_id = claimed_id(job)
+        if not isinstance(transaction, AsyncSession | AsyncConnection):
+            return await execute(transaction, CLAIM, {"id": job_id}, "Outbox.claim()") == 1
         sync_handle(transaction, "Outbox.claim()")
         is_first: bool = await transaction.run_sync(self.sync.claim, job)
         return is_first
@@ -233,6 +237,14 @@ class Outbox:
         return "\n\n".join(f"{each.strip()};" for each in statements)
 
     # Private.
+
+    async def _add(self, transaction: AsyncHandle, written: Written, what: str) -> None:
+        if not isinstance(transaction, AsyncSession | AsyncConnection):
+            self.sync.check_database("postgresql", what)
+            await execute(transaction, self._rows.insert, written._asdict(), what)
+            return
+        sync_handle(transaction, what)
+        await transaction.run_sync(self.sync.add, written, what)
 
     def _create(self, connection: Connection) -> None:
         self.table.create(connection, checkfirst=True)

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Table
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.orm import Session
 
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
@@ -13,7 +14,8 @@ from inconcert.queues.queue import Queue
 from inconcert.sql.author import HEADER, Author
 from inconcert.sql.bell import Bell
 from inconcert.sql.database import Database
-from inconcert.sql.rows import Rows, Written
+from inconcert.sql.driver import execute_sync
+from inconcert.sql.rows import CLAIM, Rows, Written
 from inconcert.sql.transaction import Handle, connection_of
 from inconcert.sync_producer import EnqueuedJob
 from inconcert.tasks.running.claimed_job import ClaimedJob, current_job
@@ -25,7 +27,7 @@ T = TypeVar("T")
 
 
 class SyncOutbox:
-    """The verbs of an `Outbox` for a `Session` or a `Connection`: nothing is awaited. It is `Outbox.sync`."""
+    """The verbs of an `Outbox` for a `Session`, a `Connection` or a `psycopg.Connection`. It is `Outbox.sync`."""
 
     def __init__(self, table: Table, author: Author, rows: Rows, database: Database, bell: Bell) -> None:
         self._table = table
@@ -45,7 +47,7 @@ class SyncOutbox:
             TypeError: As for `Outbox.enqueue`, and likewise the other errors.
         """
         written = self._author.job(call)
-        self._add(transaction, written, "Outbox.enqueue()")
+        self.add(transaction, written, "Outbox.enqueue()")
         return EnqueuedJob(written.id, created=True)
 
     def put(self, transaction: Handle, queue: Queue[T], item: T, *, delay: Seconds = 0.0) -> None:
@@ -60,7 +62,7 @@ class SyncOutbox:
         Raises:
             InvalidPayload: As for `Outbox.put`, and likewise the other errors.
         """
-        self._add(transaction, self._author.item(queue, item, durations.delay(delay)), "Outbox.put()")
+        self.add(transaction, self._author.item(queue, item, durations.delay(delay)), "Outbox.put()")
 
     def send(self, transaction: Handle, mailbox: Mailbox[T], message: T) -> None:
         """As `Outbox.send`.
@@ -73,7 +75,7 @@ class SyncOutbox:
         Raises:
             InvalidPayload: As for `Outbox.send`, and likewise the other errors.
         """
-        self._add(transaction, self._author.message(mailbox, message), "Outbox.send()")
+        self.add(transaction, self._author.message(mailbox, message), "Outbox.send()")
 
     def claim(self, transaction: Handle, job: ClaimedJob | None = None) -> bool:
         """As `Outbox.claim`, such as in a plain function that a worker runs in a thread.
@@ -86,6 +88,8 @@ class SyncOutbox:
             RuntimeError: As for `Outbox.claim`.
         """
         job_id = claimed_id(job)
+        if not isinstance(transaction, Session | Connection):
+            return execute_sync(transaction, CLAIM, {"id": job_id}, "Outbox.claim()") == 1
         return self._rows.claim(connection_of(transaction, "Outbox.claim()"), job_id)
 
     def create_table(self) -> None:
@@ -98,18 +102,31 @@ class SyncOutbox:
             raise TypeError("this outbox has an AsyncEngine; use  await outbox.create_table()")
         self._database.run_sync(self._create)
 
+    # For the outbox.
+
+    def add(self, transaction: Handle, written: Written, what: str) -> None:
+        """Write a row, for this verb."""
+        if not isinstance(transaction, Session | Connection):
+            self.check_database("postgresql", what)
+            execute_sync(transaction, self._rows.insert, written._asdict(), what)
+            return
+        connection = connection_of(transaction, what)
+        self.check_database(connection.dialect.name, what)
+        self._rows.add(connection, written)
+        self._bell.ring_at_commit(transaction)
+
+    def check_database(self, dialect: str, what: str) -> None:
+        """Raise `ValueError` if the outbox is on another kind of database."""
+        if dialect != self._database.dialect:
+            raise ValueError(
+                f"{what} was given a transaction on {dialect}, and the outbox is on {self._database.dialect}; give one "
+                "on the database of the outbox"
+            )
+
+    # Private.
+
     def _create(self, connection: Connection) -> None:
         self._table.create(connection, checkfirst=True)
-
-    def _add(self, handle: Handle, written: Written, what: str) -> None:
-        connection = connection_of(handle, what)
-        if connection.dialect.name != self._database.dialect:
-            raise ValueError(
-                f"{what} was given a transaction on {connection.dialect.name}, and the outbox is on "
-                f"{self._database.dialect}; give one on the database of the outbox"
-            )
-        self._rows.add(connection, written)
-        self._bell.ring_at_commit(handle)
 
 
 def claimed_id(job: ClaimedJob | None) -> str:

@@ -11,10 +11,14 @@ Source: docs/explanation/database.md
 from typing import TypeAlias, cast
 
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text, bindparam, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import TextClause
 
 from inconcert._core.lease import Lease, state_of
 from inconcert.errors import StaleToken
+from inconcert.sql.driver import execute, execute_sync
 from inconcert.sql.transaction import AsyncHandle, Handle, connection_of, sync_handle
 
 __all__ = ["fence", "fence_statement", "fence_sync", "fences"]
@@ -62,8 +66,8 @@ async def fence(transaction: AsyncHandle, fenced: Fenced) -> None:
     Call it first in the transaction, before what it protects: `await fence(session, lease)`.
 
     Args:
-        transaction: An `AsyncSession` or `AsyncConnection` whose transaction has begun, on PostgreSQL or SQLite, with
-            the table `fences`.
+        transaction: An `AsyncSession` or `AsyncConnection` whose transaction has begun, on PostgreSQL or SQLite, or a
+            connection of asyncpg or psycopg that is in one; with the table `fences`.
         fenced: The lease of a lock, of the writing side of a reader-writer lock, of a semaphore with one permit, or a
             term; its name is that of its key, `shop:lock:item:42`. Or a name of the caller's own and a token, such as
             the key of a member: `("crawlers/7", token)`.
@@ -76,7 +80,10 @@ async def fence(transaction: AsyncHandle, fenced: Fenced) -> None:
 
     Cost: 1 statement; it waits for a transaction that has fenced the same name and has not ended.
     """
-    fence_statement(fenced)  # its errors come before any I/O
+    statement = fence_statement(fenced)  # its errors come before any I/O
+    if not isinstance(transaction, AsyncSession | AsyncConnection):
+        _check(await execute(transaction, statement, _values(fenced), "fence()"), fenced)
+        return
     sync_handle(transaction, "fence()")
     await transaction.run_sync(fence_sync, fenced)
 
@@ -92,8 +99,19 @@ def fence_sync(transaction: Handle, fenced: Fenced) -> None:
         StaleToken: As for `fence`, and likewise the other errors.
     """
     statement = fence_statement(fenced)
-    if connection_of(transaction, "fence()").execute(statement).first() is None:
+    if not isinstance(transaction, Session | Connection):
+        _check(execute_sync(transaction, statement, _values(fenced), "fence()"), fenced)
+        return
+    _check(len(connection_of(transaction, "fence()").execute(statement).all()), fenced)
+
+
+def _check(rows: int, fenced: Fenced) -> None:
+    if not rows:
         raise StaleToken(*_name_and_token(fenced))
+
+
+def _values(fenced: Fenced) -> dict[str, object]:
+    return dict(zip(("name", "token"), _name_and_token(fenced), strict=True))
 
 
 def _name_and_token(fenced: Fenced) -> tuple[str, int]:

@@ -6,42 +6,39 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-__all__ = ["AsyncHandle", "Handle", "connection_of", "sync_handle"]
+from inconcert.sql.driver import AsyncDriverConnection, DriverConnection
 
-AsyncHandle: TypeAlias = AsyncSession | AsyncConnection
+__all__ = ["AsyncHandle", "Handle", "OfSQLAlchemy", "connection_of", "sync_handle"]
+
+AsyncHandle: TypeAlias = AsyncSession | AsyncConnection | AsyncDriverConnection
 """A transaction of a program with an event loop."""
 
-Handle: TypeAlias = Session | Connection
+Handle: TypeAlias = Session | Connection | DriverConnection
 """A transaction of a program without one, or inside `run_sync`."""
 
-HandleT = TypeVar("HandleT", bound=Handle)
+OfSQLAlchemy: TypeAlias = Session | Connection
+HandleT = TypeVar("HandleT", bound=OfSQLAlchemy)
 
 
-def sync_handle(handle: AsyncHandle, what: str) -> Handle:
+def sync_handle(handle: AsyncSession | AsyncConnection, what: str) -> OfSQLAlchemy:
     """What a handle of an event loop stands for, in a transaction.
 
     Raises:
-        TypeError: It is another kind of object.
         RuntimeError: No transaction has begun.
     """
     if isinstance(handle, AsyncSession):
         return _begun(handle.sync_session, what)
-    if not isinstance(handle, AsyncConnection):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
-        raise TypeError(f"{what} was given {handle!r}; give an AsyncSession or an AsyncConnection")
     if handle.sync_connection is None:
         raise RuntimeError(_outside(what))
     return _begun(handle.sync_connection, what)
 
 
-def connection_of(handle: Handle, what: str) -> Connection:
+def connection_of(handle: OfSQLAlchemy, what: str) -> Connection:
     """The connection of a transaction that has begun.
 
     Raises:
-        TypeError: It is another kind of object.
         RuntimeError: No transaction has begun, or the connection commits each statement by itself.
     """
-    if not isinstance(handle, Session | Connection):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
-        raise TypeError(f"{what} was given {handle!r}; give a Session or a Connection of SQLAlchemy")
     _begun(handle, what)
     connection = handle.connection() if isinstance(handle, Session) else handle
     if _commits_by_itself(connection):
