@@ -7,9 +7,11 @@ import pytest
 
 from inconcert import Coordinator, JobStatus, Limit, Rate, Retry, Snooze, Task, current_job, durable
 from inconcert.errors import JobFailed
+from inconcert.tasks.records.store import GO_ON, STOPPED_KEYS, JobKeys
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import make_due, status
+from tests.support.ledger import ledger_of
 from tests.support.limits import WITHIN, Running, first, places
 
 Ran = list[tuple[str, int]]
@@ -108,6 +110,23 @@ async def test_keys_run_beside_each_other_one_job_of_each(concert: Coordinator) 
         for job in jobs:
             await job.result(timeout=WITHIN)
     assert running.most == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.twice("tasks/go_on", "tasks/stopped_keys")
+async def test_key_that_is_let_go_on_twice_goes_on_once(any_concert: Coordinator) -> None:
+    """Its next job gets the turn, and not another one as well."""
+    import_ = register(any_concert, [], "dies")
+    dead, *_ = await enqueue(import_, ("a", 0), ("a", 1), ("a", 2))
+    await any_concert.run_worker("default", burst=True)
+    keys, session = JobKeys(any_concert._ref.keys), any_concert._ref.session
+    for _ in range(2):
+        assert await session.run(STOPPED_KEYS(keys)) == [dead.id.encode(), 2]
+    let_go = GO_ON(keys, keys.queue("default"), ids=[dead.id])
+    assert await session.run(let_go) == 1
+    before = await ledger_of(any_concert)
+    assert await session.run(let_go) == 0
+    assert await ledger_of(any_concert) == before
+    assert await any_concert.tasks.stopped_keys() == []
 
 
 async def test_key_stops_at_a_dead_job_until_it_is_replayed(any_concert: Coordinator) -> None:

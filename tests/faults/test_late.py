@@ -91,6 +91,7 @@ BOUNDED = {
     "tasks/end_expired": "it ends what has expired by now, as anybody may",
     "tasks/follow": "a child that has ended is told of its parent's end, and then forgotten",
     "tasks/forget": "a child that has ended stays forgotten",
+    "tasks/go_on": "the key of a job that was replayed meanwhile, and has died again, goes on",
     "tasks/lift_limits": "it lifts what no job had for two minutes by now, as any worker may that looks",
     "tasks/passed_on": "what was passed on stays so; what somebody passes on may be passed on twice",
     "tasks/tell": "a child is told of each parent once",

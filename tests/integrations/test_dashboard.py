@@ -682,7 +682,7 @@ async def test_change_without_permission_is_refused(
     assert await concert.queue("parcels").size() == 1
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "tasks/t0"])
 async def test_nothing_is_shown_without_permission(host: Host, client: httpx.AsyncClient, page: str) -> None:
     """Every page asks."""
     host.may.clear()

@@ -32,7 +32,6 @@ PAGES = (
     "queues",
     "jobs",
     "tasks",
-    "tasks/t0",
     "locks",
     "schedules",
     "workers",

@@ -47,7 +47,7 @@ class Retrying:
         whole("attempts of Retrying", self.attempts)
         if not isinstance(self.retry_on, tuple):  # pyright: ignore[reportUnnecessaryIsInstance] - users may
             raise TypeError(f"retry_on is {self.retry_on!r}; give a tuple of exceptions, such as (ConnectionError,)")
-        isinstance(Exception(), self.retry_on)  # which refuses what is no class
+        isinstance(Exception(), self.retry_on)  # raises TypeError for what is not a class
 
 
 class StepTries:
