@@ -307,7 +307,10 @@ async def test_keys_that_a_dead_job_stops_are_counted(concert: Coordinator, regi
     """Those in strict order."""
     Metrics(concert, registry=registry)
 
-    @concert.task(name="ordered", key=lambda key: key, key_order="strict", max_attempts=1)
+    def itself(key: int) -> int:
+        return key
+
+    @concert.task(name="ordered", key=itself, key_order="strict", max_attempts=1)
     async def ordered(key: int) -> None:
         raise ValueError
 

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from importlib import import_module
 from typing import Any
 
-import asyncpg
 import psycopg
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -12,6 +12,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from inconcert import Coordinator, JobStatus
 from inconcert.sql import Outbox, StaleToken, fence, fence_sync, fences
 from tests.support.background import in_background
+
+asyncpg: Any = import_module("asyncpg")  # has no type hints
 
 Connect = Callable[[], AbstractAsyncContextManager[Any]]
 CONNECTIONS = ["asyncpg", "pool", "psycopg"]
@@ -71,6 +73,7 @@ async def test_job_runs_if_its_transaction_commits(concert: Coordinator, outbox:
 
     queue = concert.queue("parcels", int)
     async with connect() as connection:
+        lost = None
         with suppress(ZeroDivisionError):
             async with connection.transaction():
                 lost = await outbox.enqueue(connection, ship.call(1))
@@ -80,6 +83,7 @@ async def test_job_runs_if_its_transaction_commits(concert: Coordinator, outbox:
             await outbox.put(connection, queue, 7)
             await outbox.send(connection, concert.mailbox("ann"), "shipped")
         assert await job.status() is JobStatus.QUEUED
+        assert lost is not None
         assert await lost.status() is JobStatus.UNKNOWN
         async with outbox.relay(), in_background(concert.run_worker("shipping")):
             assert await job.result(timeout=10) == 2

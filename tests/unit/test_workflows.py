@@ -2,9 +2,9 @@
 
 import re
 import tomllib
-from typing import Any
+from typing import Any, cast
 
-from mkdocs.utils.yaml import yaml_load
+from mkdocs.utils import yaml
 
 from tests.support.pages import ROOT
 
@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 def jobs(name: str) -> dict[str, dict[str, Any]]:
     """The jobs of a workflow."""
-    found: dict[str, dict[str, Any]] = yaml_load((WORKFLOWS / name).read_text("utf-8"))["jobs"]
+    found: dict[str, dict[str, Any]] = cast("Any", yaml).yaml_load((WORKFLOWS / name).read_text("utf-8"))["jobs"]
     return found
 
 

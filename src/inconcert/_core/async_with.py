@@ -18,8 +18,9 @@ class Enterable(Protocol):
     def enter(self) -> None:
         """Begin a body."""
 
-    async def exit(self, error: BaseException | None) -> None:
+    def exit(self, error: BaseException | None) -> Coroutine[Any, Any, None]:
         """End the body, which raised this error, and release."""
+        ...
 
 
 StateT = TypeVar("StateT", bound=Enterable)
@@ -95,5 +96,5 @@ class AsyncWith(ABC, Generic[StateT, FaceT_co]):
         return found
 
     @abstractmethod
-    async def _obtain(self) -> StateT:
+    def _obtain(self) -> Coroutine[Any, Any, StateT]:
         """Acquire it for an `async with`."""

@@ -57,8 +57,8 @@ class Tally:
         self._session = session
         self._keys = jobs.partitions[0]
         self._ahead = 0.0  # how far the server's clock is ahead of the local monotonic one, in seconds
-        self._counts = defaultdict[str, Counter[str]](Counter)  # task -> field without its hour -> number
-        self._lately = deque[Lately](maxlen=MOST_LATELY)
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # task -> field without its hour -> number
+        self._lately: deque[Lately] = deque(maxlen=MOST_LATELY)
 
     def claimed(self, now_ms: int) -> None:
         """Note the server's time, which a claim has just brought."""
