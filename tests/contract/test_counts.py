@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, JobStatus
+from inconcert import Coordinator, JobStatus, durable
 from inconcert.tasks.records import counts as counts_module
 from inconcert.tasks.records.counts import BOUNDS, DAY, HOUR, EndCounts, Lately, counts_key
 from inconcert.tasks.records.store import ADD_COUNTS, JobKeys
@@ -73,6 +73,22 @@ async def test_ends_are_counted_by_their_outcome(any_concert: Coordinator) -> No
     assert (ended[dead.id].outcome, ended[dead.id].task, ended[dead.id].attempts) == (JobStatus.FAILED, "bad", 2)
     assert ended[cancelled.id].outcome is JobStatus.CANCELLED
     assert JobStatus.SUCCEEDED in {job.outcome for job in ended.values()}
+
+
+async def test_job_that_is_undone_counts_as_dead_once(any_concert: Coordinator) -> None:
+    """When all is undone; its last attempt is not counted beside."""
+
+    @any_concert.task(name="book", queue="q", max_attempts=1)
+    async def book() -> None:
+        async with durable.undo() as undo:
+            await durable.step("book", _nothing)
+            undo.later("cancel", _nothing)
+            raise ValueError
+
+    job = await book.enqueue()
+    await any_concert.run_worker("q", burst=True)
+    assert await job.status() is JobStatus.FAILED
+    assert await total(any_concert, "book") == EndCounts(dead=1)
 
 
 async def test_counts_are_added_while_a_worker_runs(any_concert: Coordinator, often: None) -> None:
@@ -162,6 +178,9 @@ def test_stored_entry_of_a_job_is_read() -> None:
     """Its instants are in seconds."""
     job = Lately("s.1", "t", "q", "dead", 1000, 2000, 4000, 3).ended_job()
     assert (job.enqueued_at, job.began_at, job.ended_at, job.outcome) == (1.0, 2.0, 4.0, JobStatus.FAILED)
+
+
+async def _nothing() -> None: ...
 
 
 async def _at_now(_: object) -> tuple[float, list[str], list[bytes]]:

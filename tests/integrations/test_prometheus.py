@@ -320,6 +320,24 @@ async def test_keys_that_a_dead_job_stops_are_counted(concert: Coordinator, regi
     assert (await scraped(registry))["inconcert_stopped_keys"] == 2
 
 
+async def test_job_that_is_undone_is_counted_as_dead(concert: Coordinator, registry: CollectorRegistry) -> None:
+    """When all is undone."""
+    Metrics(concert, registry=registry)
+
+    @concert.task(name="book", queue="mail", max_attempts=1)
+    async def book() -> None:
+        async with durable.undo() as undo:
+            await durable.step("book", cancel)
+            undo.later("cancel", cancel)
+            raise ValueError
+
+    async def cancel() -> None: ...
+
+    await book.enqueue()
+    await concert.run_worker("mail", burst=True)
+    assert (await scraped(registry))['inconcert_jobs_dead_total{queue="mail",task="book"}'] == 1
+
+
 async def test_items_are_counted_where_their_queue_is_named(concert: Coordinator, registry: CollectorRegistry) -> None:
     """Also without tasks; and whether it was shut down."""
     metrics = Metrics(concert, items=["thumbnails"], registry=registry)

@@ -183,8 +183,8 @@ class Ack(Call):
         for ended, was_held in zip(self._batch, reply, strict=True):
             if not ended.was_held.done():
                 ended.was_held.set_result(bool(was_held) or self._worker.was_first_time(self))
-        self._worker.acknowledged(self._batch)
         super().answered(reply)
+        self._worker.acknowledged(self._batch)
 
     def failed(self, error: InconcertError) -> None:
         self._worker.unconfirmed(ended for ended in self._batch if ended.is_run)

@@ -119,14 +119,8 @@ def _days(counts: TaskCounts) -> list[tuple[float, EndCounts]]:
     """Of each 24 hours up to now, the latest first."""
     days: list[tuple[float, EndCounts]] = []
     for end in range(len(counts.hours), 0, -_DAY):
-        hours = counts.hours[max(end - _DAY, 0) : end]
-        total = EndCounts(
-            sum(hour.succeeded for hour in hours),
-            sum(hour.retried for hour in hours),
-            sum(hour.dead for hour in hours),
-            sum(hour.cancelled for hour in hours),
-        )
-        days.append((counts.since + max(end - _DAY, 0) * 3600, total))
+        begin = max(end - _DAY, 0)
+        days.append((counts.since + begin * 3600, sum(counts.hours[begin:end], EndCounts())))
     return days
 
 

@@ -18,6 +18,7 @@ _COUNTED_AS = {
     "cancelled": ("cancelled",),
     "retry": ("failed", "retried"),
     "dead": ("dead",),
+    "undone": ("dead",),
     "crash": ("failed",),
     "asleep": ("suspended",),
 }

@@ -10,9 +10,9 @@ last seconds die with a worker.
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -82,6 +82,14 @@ class EndCounts:
     retried: int = 0
     dead: int = 0
     cancelled: int = 0
+
+    def __add__(self, other: "EndCounts") -> "EndCounts":
+        return EndCounts(
+            self.succeeded + other.succeeded,
+            self.retried + other.retried,
+            self.dead + other.dead,
+            self.cancelled + other.cancelled,
+        )
 
     @property
     def failed(self) -> int:
@@ -154,11 +162,6 @@ class TaskCounters:
         self._ref = ref
         self._keys = jobs.partitions[0]
 
-    async def tasks(self) -> list[str]:
-        """The names of the tasks of which something was counted in two weeks, sorted."""
-        _, names, _ = await self._counted()
-        return sorted(names)
-
     async def counts(self, tasks: Sequence[str] | None, hours: int) -> list[TaskCounts]:
         """See `Tasks.counts`."""
         whole("hours", hours, most=_HOURS)
@@ -206,21 +209,18 @@ def _counts_of(task: str, first: int, hours: int, days: Mapping[int, Sequence[by
                 spread[kind, int(rest)] += int(number)
             else:
                 ends[kind, day * DAY + int(rest) * HOUR] += int(number)
-    starts = range(first, first + hours * HOUR, HOUR)
+    counted = [
+        EndCounts(*(ends[outcome, start] for outcome in get_args(Outcome)))
+        for start in range(first, first + hours * HOUR, HOUR)
+    ]
     return TaskCounts(
         task=task,
         since=float(first),
-        hours=[_counts(ends, [start]) for start in starts],
-        total=_counts(ends, starts),
+        hours=counted,
+        total=sum(counted, EndCounts()),
         run=_spread(spread, "run"),
         wait=_spread(spread, "wait"),
     )
-
-
-def _counts(ends: Mapping[tuple[str, int], int], starts: Iterable[int]) -> EndCounts:
-    outcomes = "succeeded", "retried", "dead", "cancelled"
-    starts = list(starts)
-    return EndCounts(*(sum(ends.get((outcome, start), 0) for start in starts) for outcome in outcomes))
 
 
 def _spread(found: Mapping[tuple[str, int], int], kind: str) -> DurationSpread:

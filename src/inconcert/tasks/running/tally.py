@@ -36,6 +36,7 @@ _OUTCOMES: dict[str, Outcome] = {
     "retry": "retried",
     "crash": "retried",
     "dead": "dead",
+    "undone": "dead",
 }
 _KIND = attrgetter("claimed.outcome", "claimed.envelope.name")
 
