@@ -12,7 +12,7 @@ from inconcert.tasks.records.life import LIFE
 from tests.support.lua_files import FILES, FORMS, file_of, title
 from tests.support.moves import declared
 
-PAGE = Path(__file__).parents[2] / "docs/explanation/tasks.md"
+PAGE = Path(__file__).parents[2] / "docs/contributing/job-keys.md"
 
 OF_JOBS = ("claims/", "queues/", "schedules/", "tasks/")
 _MOVING = re.compile(  # a job enters or leaves one of its places

@@ -52,7 +52,7 @@ also notifies its waiters and dependents; these keys, and those of names, progre
 Everything that has a body is in exactly one place: a queue, a delayed set, a worker's claims, or the dead letters; or
 it is a job that waits for others.
 
-Source: docs/explanation/tasks.md
+Source: docs/contributing/job-keys.md
 """
 
 from abc import ABC, abstractmethod

@@ -4,7 +4,7 @@ The script that dead-letters a job adds one, if the job's envelope has `on_dead`
 new job, `HEAD~deadMS.PARTITION`, has the body of the dead one, `HEAD.PARTITION`, as that is, and before it the reason.
 From both the worker makes the call, once it has verified the body as that of the dead job.
 
-Source: docs/explanation/tasks.md
+Source: docs/explanation/job-ends.md
 """
 
 import re

@@ -2,7 +2,7 @@
 
 The script that ends a job writes its entry, so each end has one, whatever is lost or comes twice.
 
-Source: docs/explanation/tasks.md
+Source: docs/explanation/job-ends.md
 """
 
 import re

@@ -23,7 +23,7 @@ Invariants: what has a body is in exactly one of these places; a verdict on a cl
 the worker had it, so a late one changes nothing; what leaves `claimed` frees its places in limits (the hook
 `on_release` of plugs); what comes to `gone` or `dead` is told to all who have to do with its end (`on_end`).
 
-Tests hold the scripts to it, and `docs/explanation/tasks.md` shows it.
+Tests hold the scripts to it, and `docs/contributing/job-keys.md` shows it.
 """
 
 from collections.abc import Mapping

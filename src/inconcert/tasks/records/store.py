@@ -41,7 +41,7 @@ Of counts, which counts.py has more of:
 The others are in _claims/keys.py.  An id without a body belongs to a job that was cancelled in its place; scripts skip
 it.
 
-Source: docs/explanation/tasks.md
+Source: docs/contributing/job-keys.md
 """
 
 import re
