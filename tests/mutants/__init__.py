@@ -10,5 +10,5 @@ can be killed or held up after any command, a reply lost, and a clock be wrong, 
     chats.py                 test_chat_mutants.py     group chat
     flagging.py                                       the frame
 
-Which recipe has which defect stands in the recipe's docstring, and in `docs/explanation/correctness.md`.
+Which recipe has which defect stands in the recipe's docstring, and in `docs/contributing/recipes.md`.
 """
