@@ -255,6 +255,45 @@ async def test_search_leads_to_a_job_or_to_queues(concert: Coordinator, client: 
     assert ">default</a>" not in queues
 
 
+async def test_search_finds_tasks(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
+    """By a part of their name as it is shown, beside queues; the page of tasks is searched as well."""
+    for name in "mail.send", "mail.drop", "bake<b>":
+        task = concert.task(name=name, queue="bread")(print)
+        await task.enqueue()
+    await concert.run_worker("bread", burst=True)
+
+    async def found(path: str, sought: str) -> set[str]:
+        page = (await client.get(path, params={"q": sought})).text
+        return set(re.findall(r'href="/ops/(?:tasks/|jobs\?queue=)(\w+)">', page.partition("<h2>Ended lately")[0]))
+
+    mail, send, drop = reference("q", "mail"), reference("t", "mail.send"), reference("t", "mail.drop")
+    assert await found("/search", " MAIL") == {mail, send, drop}
+    assert await found("/search", "il.Send") == {send}
+    assert await found("/tasks", "MAIL ") == {send, drop}
+    assert await found("/search", "bake<b>") == {reference("t", "bake<b>")}
+    nothing = (await client.get("/search", params={"q": "knead & co"})).text
+    assert "No queue." in nothing
+    assert 'href="/ops/jobs?task=knead+%26+co"' in nothing
+    host.secret = {"task"}
+    assert await found("/search", "mail.") == set()
+
+
+async def test_found_tasks_are_shown_a_page_at_a_time(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """The next page has those of this name as well."""
+    for n in range(51):
+        await concert.task(name=f"send-{n:02}", queue="bread")(print).enqueue()
+    await concert.task(name="bake", queue="bread")(print).enqueue()
+    await concert.run_worker("bread", burst=True)
+
+    first = (await client.get("/search", params={"q": "send-"})).text
+    [after] = re.findall(r'rel="next" href="([^"]*)"', first)
+    second = (await client.get(html.unescape(after).removeprefix("/ops"))).text
+
+    shown = [re.findall(r'href="/ops/tasks/\w+">(send-\d\d|bake)</a></th>', page) for page in (first, second)]
+    assert [len(names) for names in shown] == [50, 1]
+    assert sorted(shown[0] + shown[1]) == [f"send-{n:02}" for n in range(51)]
+
+
 async def test_stream_tells_what_changes(concert: Coordinator, client: httpx.AsyncClient) -> None:
     """First everything, then what differs; the charts with it."""
     row = reference("q", "mail")

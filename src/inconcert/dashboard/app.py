@@ -136,7 +136,7 @@ class Dashboard:
 
     async def _queues(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
-        return await self._queue_page(request)
+        return await self._queue_page(request, "queues.html")
 
     async def _jobs(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
@@ -155,9 +155,10 @@ class Dashboard:
 
     async def _tasks(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
-        found = await task_rows(self._concert, self._redact, _page_number(request))
+        sought = _sought(request)
+        found = await task_rows(self._concert, self._redact, sought, _page_number(request))
         lately = await lately_rows(self._concert, self._redact)
-        return await self._page(request, "tasks.html", found=found, lately=lately)
+        return await self._page(request, "tasks.html", found=found, lately=lately, sought=sought)
 
     async def _task(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
@@ -212,14 +213,15 @@ class Dashboard:
         return await self._job_page(request, request.path_params["job_id"])
 
     async def _search(self, request: Request) -> Response:
-        """To the job of this id, or to the queues that have this in their name."""
+        """The job of this id, or the queues and tasks that have this in their name."""
         await self._check(request, Permission.VIEW)
-        sought = request.query_params.get("q", "").strip()
+        sought = _sought(request)
         with suppress(InvalidName):
             job = self._concert.tasks.job(sought)
             if await job.status() is not JobStatus.UNKNOWN:
                 return self._see(request, f"jobs/{job.id}")
-        return await self._queue_page(request)
+        tasks = await task_rows(self._concert, self._redact, sought, 1)
+        return await self._queue_page(request, "search.html", tasks=tasks)
 
     async def _live(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
@@ -279,19 +281,19 @@ class Dashboard:
         self, request: Request, template: str, *, is_shown: Callable[[str], bool], kinds: Sequence[str] = ()
     ) -> Response:
         """What is held and waited for, of the kinds that are shown, with what was searched for in its name."""
-        sought = request.query_params.get("q", "").strip()
+        sought = _sought(request)
         inspection = await self._poll.inspection()
         found = held_rows(inspection, self._redact, sought, _page_number(request), is_shown=is_shown)
         return await self._page(request, template, found=found, inspection=inspection, sought=sought, kinds=kinds)
 
-    async def _queue_page(self, request: Request) -> Response:
+    async def _queue_page(self, request: Request, template: str, **values: object) -> Response:
         """Queues that have what was searched for in their name, as it is shown."""
-        sought = request.query_params.get("q", "").strip()
+        sought = _sought(request)
         seen = await self._poll.latest()
         names = [name for name in seen.stats.queues if sought.lower() in self._redact("queue", name).lower()]
         found = queue_rows(seen, names, _page_number(request))
         rows = {reference("q", name) for name, _ in found.shown}
-        return await self._page(request, "queues.html", seen=seen, rows=rows, found=found, sought=sought)
+        return await self._page(request, template, seen=seen, rows=rows, found=found, sought=sought, **values)
 
     async def _check(self, request: Request, permission: Permission) -> str:
         """The name of the user, who may do this.
@@ -350,6 +352,11 @@ class Dashboard:
 
     def _see(self, request: Request, page: str) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/{page}", 303, HEADERS)
+
+
+def _sought(request: Request) -> str:
+    """The text that was searched for."""
+    return request.query_params.get("q", "").strip()
 
 
 def _page_number(request: Request) -> int:
