@@ -12,13 +12,13 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
 import pytest
 
 from inconcert import Coordinator
+from tests.integrations.django_shop import PACKAGE
 from tests.support.eventually import eventually
 from tests.support.pages import DOCS, ROOT, Block, blocks, files, python
 from tests.support.processes import Leashed
@@ -473,7 +473,7 @@ async def test_django(tutorial: Tutorial, server: RealServer, namespace: str, mo
             path = tutorial.folder / block.file
             is_settings = block.file == "shop/settings.py"
             text = block.text.replace('"shop"}', f'"{namespace}"}}')
-            if find_spec("django_tasks"):  # as the page says of Django 5.2
+            if PACKAGE == "django_tasks":  # as the page says of Django 5.2
                 text = re.sub(r"(?<!integrations\.)django\.tasks", "django_tasks", text)
                 text = text.replace('["orders"]', '["orders", "django_tasks"]')
             tutorial.save(block.file, f"{path.read_text()}\n{text}" if is_settings else text)

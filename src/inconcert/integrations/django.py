@@ -22,9 +22,11 @@ from inconcert.tasks.sending.task import Task
 
 if TYPE_CHECKING:
     from django_tasks.backends.base import BaseTaskBackend
-    from django_tasks.base import TaskResult
+    from django_tasks.base import TaskResult as _GenericResult
 
     from inconcert.integrations._django_outbox import DjangoOutbox
+
+    TaskResult = _GenericResult[Any]  # generic in the backport only
 else:
     with needs_extra("django"):
         try:
@@ -59,7 +61,7 @@ _STATUSES = {
 _ENDED = {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.UNKNOWN}
 
 
-class _Result(TaskResult[Any]):
+class _Result(TaskResult):
     """A result that keeps, when it is refreshed, what only the process that enqueued it knows."""
 
     def refresh(self) -> None:
