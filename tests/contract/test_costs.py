@@ -42,8 +42,8 @@ class Cost(NamedTuple):
 
 COSTS = {
     "a lock, taken and released": Cost(bytecodes=2010, commands=9, sent=537),
-    "a job, enqueued alone": Cost(bytecodes=1145, commands=6, sent=486),
-    "a job, enqueued with many": Cost(bytecodes=299, commands=0, sent=134),
+    "a job, enqueued alone": Cost(bytecodes=1045, commands=6, sent=486),
+    "a job, enqueued with many": Cost(bytecodes=246, commands=0, sent=134),
     "a job, run with many": Cost(bytecodes=1366, commands=0.9, sent=160),  # how many end in one turn differs a little
     "an item, put, taken and acknowledged": Cost(bytecodes=3451, commands=48, sent=1870),
 }

@@ -14,7 +14,7 @@ import pytest
 
 from inconcert import Coordinator
 from inconcert.tasks.schedules import schedule_follower
-from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
 from tests.support.eventually import eventually
 from tests.support.forked import Forked
@@ -28,7 +28,7 @@ from tests.support.servers import RealServer
 
 log = logging.getLogger(__name__)
 
-CALL: Draft[Any] = Draft("t", (), {}, Options(queue="q"))
+CALL: Draft[Any] = Pattern[Any]("t", Options(queue="q")).draft((), {})
 SCHEDULES = [f"s{number}" for number in range(3)]
 EVERY = 0.1  # seconds
 FLEET = 4  # processes at a time

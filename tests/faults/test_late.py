@@ -37,7 +37,7 @@ from inconcert.periodic import _Keys as PeriodicKeys
 from inconcert.quorum.rounds import QuorumKeys
 from inconcert.tasks.running.claimed_job import state_of
 from inconcert.tasks.running.stream_writer import append_items
-from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
 from tests.support.eventually import eventually
 from tests.support.lua_files import FORMS, file_of
@@ -51,7 +51,7 @@ _READS = re.compile(
     "|STRLEN|TIME|Z(CARD|COUNT|LEXCOUNT|RANGE|RANGEBYLEX|RANGEBYSCORE|RANK|REVRANGE|REVRANGEBYLEX|REVRANK|SCAN|SCORE)"
 )
 
-RUN: Draft[object] = Draft("run", (), {}, Options())
+RUN: Draft[object] = Pattern[object]("run", Options()).draft((), {})
 
 # What a late run may cost, of those that need not be refused.
 BOUNDED = {

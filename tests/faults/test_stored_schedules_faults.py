@@ -7,7 +7,7 @@ import pytest
 
 from inconcert import Coordinator, Unavailable
 from inconcert.tasks.schedules import schedule_follower
-from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -20,7 +20,7 @@ from tests.support.scripts import command_of
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_stored_schedules_faults"
-CALL: Draft[Any] = Draft("t", (), {}, Options(queue="q"))
+CALL: Draft[Any] = Pattern[Any]("t", Options(queue="q")).draft((), {})
 HOUR = 3_600_000  # ms
 
 

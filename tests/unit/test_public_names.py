@@ -41,7 +41,7 @@ FACES = {
     "DeadJob": "args attempts id kwargs reason task",
     "Deadlock": "id tasks things",
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
-    "Draft": "limits name options returns text yields",
+    "Draft": "limits name options pattern text",
     "EndCounts": "cancelled dead failed failure_rate retried succeeded",
     "EndedJob": "attempts began_at ended_at enqueued_at error job_id outcome task",
     "DurationSpread": "count p50 p95",

@@ -16,6 +16,8 @@ __all__ = ["Origin"]
 
 _OPEN = load("sessions/open").bind()
 
+_LENGTHS = "0123456789abcdef"  # of numbers
+
 Question = tuple[Command, Callable[[Reply], None]]  # and what checks its answer
 
 
@@ -36,6 +38,7 @@ class Origin:
 
     def __init__(self, keys: Keyspace, key_ring: KeyRing, observers: Observers) -> None:
         self.id = secrets.token_hex(8)
+        self._start = f"{self.id}."
         self.key_ring = key_ring
         self.observers = observers
         self.inboxes = keys.inboxes
@@ -51,7 +54,7 @@ class Origin:
         due in one instant by its name: the number has its length before it, so that 9, 10 and 11 are 19, 210 and 211.
         """
         number = str(next(self._numbers))
-        return f"{self.id}.{len(number):x}{number}"
+        return f"{self._start}{_LENGTHS[len(number)]}{number}"
 
     def next_request(self, key: str) -> int:
         """The number of the next request that is sent to this key, from 1: so a script knows if it ran before."""

@@ -18,7 +18,7 @@ from inconcert.queues.queue import Queue, put_terms_of
 from inconcert.queues.store import item_of
 from inconcert.sql.rows import Keep, Terms, Written
 from inconcert.tasks.records.store import JobKeyspace
-from inconcert.tasks.sending.draft import Draft, NewJob
+from inconcert.tasks.sending.draft import Draft, NewJob, with_options
 from inconcert.tasks.sending.traced import Traced
 
 __all__ = ["HEADER", "Author"]
@@ -100,9 +100,7 @@ class Author:
         ours = options.changed(
             headers={**options.headers, HEADER: self._keep}, result_ttl=max(options.result_ttl, _LEAST_RESULT_TTL)
         )
-        sealed = draft.text.removesuffix(options.terms)
-        own: Draft[Any] = Draft(draft.name, (), {}, ours, limits=draft.limits, sealed=sealed)
-        own._among = draft._among  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the same partition
+        own = with_options(draft, ours)
         with Traced(self._observers, [own]) as traced:
             job = NewJob.of(own, self._origin, self._jobs, trace=traced.trace)
             traced.jobs = [job]

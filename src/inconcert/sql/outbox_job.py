@@ -34,7 +34,7 @@ class OutboxJob(Job[R_co], Generic[R_co]):
         if draft is None:  # it was written by another process, or earlier
             super().__init__(link, job_id, is_new=False)
         else:
-            queue, returns, yields = draft.options.queue, draft.returns, draft.yields
+            queue, returns, yields = draft.options.queue, draft.pattern.returns, draft.pattern.yields
             super().__init__(link, job_id, is_new=True, queue=queue, returns=returns, yields=yields)
         self._has_row = has_row
         self._withdraw = withdraw

@@ -22,7 +22,7 @@ from inconcert.tasks.records.retry import Retry
 from inconcert.tasks.records.store import JobKeys
 from inconcert.tasks.running.claimed_job import ClaimedJob, state_of
 from inconcert.tasks.running.worker import Worker
-from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.task import Task
 from inconcert.testing.keys import client_of, keys_of
@@ -273,7 +273,7 @@ def _matching(
     if isinstance(task, Task):
         draft: Draft[Any] = task.call(*args, **kwargs)
     else:
-        draft = Draft(task, args, kwargs, Options())  # type: ignore[arg-type]  # it checks them
+        draft = Pattern[Any](task, Options()).draft(args, kwargs)  # type: ignore[arg-type]  # it checks them
     wanted = _arguments(task, open_envelope(draft.text))
     return [job for job in jobs if job.envelope.name == draft.name and _arguments(task, job.envelope) == wanted]
 

@@ -217,7 +217,9 @@ class Channel:
     @property
     def is_full(self) -> bool:
         """Whether `has_room` would wait."""
-        return self._has_more_than(_MOST_BYTES)
+        if self._bytes > _MOST_BYTES:
+            return True
+        return len(self._unanswered) + len(self._unsent) + len(self._held_back.calls) > _MOST_CALLS
 
     @property
     def is_idle(self) -> bool:

@@ -74,10 +74,10 @@ class Arguments:
         are_plain = len(self._positional) == len(kinds) and all(
             isinstance(kind, type) and kind in PLAIN_TYPES for kind in kinds
         )
-        # The types of arguments that are sent and received as they are, for each number of them that fits.
+        # The types of arguments that are sent and received as they are, for each number of them -> where floats are.
         numbers = range(self._fewest, len(kinds) + 1) if are_plain else ()
-        self._plain = {tuple(kinds[:number]) for number in numbers}
-        self._are_floats = [kind is float for kind in kinds] if float in kinds else []
+        floats = [place for place, kind in enumerate(kinds) if kind is float]
+        self._plain = {tuple(kinds[:number]): [place for place in floats if place < number] for number in numbers}
         self._start = b'{"name":%s,"args":' % msgspec.json.encode(task)
 
     def to_json(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[list[JSON], dict[str, JSON]]:
@@ -95,9 +95,9 @@ class Arguments:
         Returns:
             The form; None for arguments that `to_json` must look at one by one, because they differ from plain types.
         """
-        if kwargs or tuple(map(type, args)) not in self._plain:
+        if kwargs or (floats := self._plain.get(tuple(map(type, args)))) is None:
             return None
-        return encode_plain(self._start, args, self._are_floats)
+        return encode_plain(self._start, args, floats)
 
     def from_json(self, args: Sequence[JSON], kwargs: Mapping[str, JSON]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments as the function expects them.

@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Any, Literal, get_args
 
 from inconcert.tasks.schedules.timetable import Timetable
-from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.task import Task
 
 __all__ = ["LATE_MS", "Missed", "Schedule", "check_missed", "due_instants"]
@@ -39,7 +39,7 @@ class Schedule:
         """Its job, for no instant."""
         options = self.task.defaults
         limits = self.task.limits.of(self.task.name, options.queue, (), {}, expires=options.expires)
-        return Draft(self.task.name, (), {}, options, limits=limits)
+        return Pattern[object](self.task.name, options, limits=limits).draft((), {})
 
 
 def check_missed(missed: Missed) -> Missed:

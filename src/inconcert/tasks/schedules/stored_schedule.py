@@ -15,7 +15,7 @@ from inconcert.tasks.records.envelope import Envelope, open_envelope, seal
 from inconcert.tasks.records.store import id_prefix_in_code
 from inconcert.tasks.schedules.schedule import Missed, Schedule, due_instants
 from inconcert.tasks.schedules.timetable import END_MS, Cron, Every, Once, Timetable, instant_text, timetable
-from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
 
 __all__ = ["Progress", "StoredSchedule", "check_schedule_id", "id_prefix", "is_in_code"]
@@ -183,7 +183,8 @@ class StoredSchedule:
             on_dead=job.on_dead,
         )
         name = check_name("task", job.name)
-        return Draft(name, job.args, job.kwargs, options, scheduled_at=scheduled_at, limits=job.limits)
+        pattern = Pattern[JSON](name, options, limits=job.limits)
+        return pattern.draft(job.args, job.kwargs, scheduled_at=scheduled_at)
 
 
 class Due(NamedTuple):

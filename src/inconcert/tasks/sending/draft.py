@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from inconcert._core.origin import Origin
@@ -15,54 +15,103 @@ from inconcert.tasks.records.envelope import JOB, Call, seal, with_trace
 from inconcert.tasks.records.store import ENQUEUE, ENQUEUE_AFTER, ENQUEUE_PLAIN, JobKeys, JobKeyspace
 from inconcert.tasks.sending.options import Options
 
-__all__ = ["Draft", "NewJob", "check_partition", "enqueue", "enqueue_plain", "stored_as"]
+__all__ = ["Draft", "NewJob", "Pattern", "check_partition", "enqueue", "enqueue_plain", "stored_as", "with_options"]
 
 R_co = TypeVar("R_co", covariant=True)
 
-_ID_AND_TEXT = attrgetter("id", "text")
+_ID_AND_TEXT = itemgetter(0, 3)  # of a NewJob
 
 
-class Draft(Generic[R_co]):
-    """A job that is not enqueued yet: a task, its arguments, and its options.
+class Pattern(Generic[R_co]):
+    """What jobs have in common that differ in nothing but their arguments: made once for many.
 
-    Made by `Task.call`, for `Coordinator.enqueue_many`.
+    Args:
+        name: The name of their task.
+        options: Their options.
+        limits: Their limits, as an envelope has them.
+        is_by_name: Whether they are enqueued by the name of their task.
+        returns: The type that their results are read as; None for JSON values.
+        yields: The type that the items of their streams are read as; None for JSON values.
 
-    Raises:
-        InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
+    Attributes:
+        is_plain: Whether one may run at once, and is known by its id alone.
+        goes_alone: Whether each is enqueued by a script of its own.
+        among: The task in whose partition they lie; empty for any.
+        terms: How the options stand in an envelope.
+        marks: What scripts read of them, before the envelope.
     """
 
-    __slots__ = ("_among", "_is_plain", "limits", "name", "options", "returns", "text", "yields")
+    __slots__ = ("among", "goes_alone", "is_plain", "limits", "marks", "name", "options", "returns", "terms", "yields")
 
     def __init__(
         self,
         name: str,
-        args: Sequence[JSON],
-        kwargs: Mapping[str, JSON],
         options: Options,
         *,
-        scheduled_at: float | None = None,
         limits: str = "",
         is_by_name: bool = False,
-        sealed: bytes = b"",
         returns: type[R_co] | None = None,
         yields: type[object] | None = None,
     ) -> None:
         self.name = name
         self.options = options
         self.limits = limits
-        self._is_plain = options.are_plain and not limits
-        # The task in whose partition it lies; empty for any. A job by name may be one of a task with limits.
-        self._among = name if limits or (is_by_name and options.unique is None) else ""
+        self.is_plain = options.are_plain and not limits
+        self.goes_alone = bool(options.after) or options.debounce is not None
+        self.among = name if limits or (is_by_name and options.unique is None) else ""  # by name, it may have limits
+        self.terms = options.terms
+        self.marks = options.marks(name, limits) if limits or options.are_marked else b""
         self.returns = returns
         self.yields = yields
-        if sealed:  # its call, as `Arguments.seal` returns it
-            self.text = sealed + options.terms
-        else:
-            at = options.at if scheduled_at is None else scheduled_at
-            self.text = seal(Call(name, args, kwargs, limits, at), options.terms)
+
+    def draft(
+        self, args: Sequence[JSON], kwargs: Mapping[str, JSON], *, scheduled_at: float | None = None
+    ) -> "Draft[R_co]":
+        """A job with these arguments.
+
+        Raises:
+            InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
+        """
+        at = self.options.at if scheduled_at is None else scheduled_at
+        return Draft(self, seal(Call(self.name, args, kwargs, self.limits, at), self.terms))
+
+
+class Draft(Generic[R_co]):
+    """A job that is not enqueued yet: a task, its arguments, and its options.
+
+    Made by `Task.call`, for `Coordinator.enqueue_many`.
+    """
+
+    __slots__ = ("pattern", "text")
+
+    def __init__(self, pattern: Pattern[R_co], text: bytes) -> None:
+        self.pattern = pattern
+        self.text = text
 
     def __repr__(self) -> str:
         return f"<Draft of {self.name!r}>"
+
+    @property
+    def name(self) -> str:
+        """The name of its task."""
+        return self.pattern.name
+
+    @property
+    def options(self) -> Options:
+        """Its options."""
+        return self.pattern.options
+
+    @property
+    def limits(self) -> str:
+        """Its limits, as its envelope has them."""
+        return self.pattern.limits
+
+
+def with_options(draft: Draft[R_co], options: Options) -> Draft[R_co]:
+    """The same call with other options, in the same partition; its result is a JSON value."""
+    pattern = Pattern[R_co](draft.name, options, limits=draft.limits)
+    pattern.among = draft.pattern.among
+    return Draft(pattern, draft.text.removesuffix(draft.pattern.terms) + pattern.terms)
 
 
 def check_partition(draft: Draft[Any], keys: JobKeys) -> None:
@@ -81,9 +130,7 @@ def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> 
         text = with_trace(text, trace)
     if key_ring.signs:
         text = key_ring.sign(JOB, job_id, text)
-    if draft.limits or draft.options.are_marked:
-        return draft.options.marks(draft.name, draft.limits) + text
-    return text
+    return draft.pattern.marks + text
 
 
 class NewJob(NamedTuple):
@@ -103,7 +150,8 @@ class NewJob(NamedTuple):
     @classmethod
     def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace, *, trace: str = "") -> Self:
         """The job of this draft, enqueued in this trace context: each call makes another one."""
-        id_, keys = jobs.draw(origin.new_address(), draft.options.unique, among=draft._among)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        pattern = draft.pattern
+        id_, keys = jobs.draw(origin.new_address(), pattern.options.unique, pattern.among)
         return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace), trace)
 
     @classmethod

@@ -39,9 +39,11 @@ _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
 _MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way; the rest waits for them
 _MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
 
-_TEXT, _PARENTS, _IS_PLAIN = attrgetter("text"), attrgetter("options.after"), attrgetter("draft._is_plain")
-_PLACE = attrgetter("keys", "draft.options")  # jobs of which it is equal may go in one script
+_ID, _TEXT, _PATTERN = itemgetter(0), attrgetter("text"), attrgetter("pattern")
+_PARENTS, _IS_PLAIN = attrgetter("pattern.options.after"), attrgetter("draft.pattern.is_plain")
+_PLACE = attrgetter("keys", "draft.pattern.options")  # jobs of which it is equal may go in one script
 _JOBS = itemgetter(1)
+_NONE: Mapping[str, str] = {}
 
 
 class EnqueueBatcher:
@@ -77,16 +79,16 @@ class EnqueueBatcher:
 
     async def add_one(self, draft: Draft[R]) -> Job[R]:
         """Enqueue this one, and return its job; see `Coordinator.enqueue`."""
-        session = self._ref.session
-        if session.observers or not draft.options.are_plain or draft.limits or session.channel.is_full:
+        session, pattern = self._ref.session, draft.pattern
+        if session.observers or not pattern.is_plain or session.channel.is_full:
             [job] = await self.add([draft])
             return job
-        new = NewJob.of(draft, session, self._jobs)
+        queue = pattern.options.queue
+        id_, keys, *_ = new = NewJob.of(draft, session, self._jobs)
         caller = _Caller(session.loop, 1)
-        self._wait(session, new.keys, draft.options.queue, (caller, [new]))
+        self._wait(session, keys, queue, (caller, (new,)))
         await caller  # if this is cancelled, what was not sent stays here
-        queue = draft.options.queue
-        return Job(self._link, new.id, is_new=True, queue=queue, returns=draft.returns, yields=draft.yields)
+        return Job(self._link, id_, is_new=True, queue=queue, returns=pattern.returns, yields=pattern.yields)
 
     async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
@@ -124,11 +126,11 @@ class EnqueueBatcher:
                 self._link,
                 known.get(id_, id_),
                 is_new=id_ not in known,
-                queue=draft.options.queue,
-                returns=draft.returns,
-                yields=draft.yields,
+                queue=pattern.options.queue,
+                returns=pattern.returns,
+                yields=pattern.yields,
             )
-            for id_, _, draft, *_ in jobs
+            for id_, pattern in zip(map(_ID, jobs), map(_PATTERN, drafts), strict=True)
         ]
 
     def _wait(self, session: Session, keys: JobKeys, queue: str, part: "_Part") -> None:
@@ -156,22 +158,21 @@ class EnqueueBatcher:
         batch: list[_Part] = []
         count = size = 0
         try:
-            for caller, jobs in parts:
-                options, bulk = jobs[0].draft.options, sum(map(len, map(_TEXT, jobs)))
+            for part in parts:
+                caller, jobs = part
                 if caller.done():  # it has gone
                     continue
-                if options.after:
-                    _submit(_Adding(session, keys, queue, [(caller, jobs)]), session)
+                if jobs[0].draft.pattern.goes_alone:
+                    _submit(_alone(session, keys, queue, part), session)
                     continue
-                if options.debounce is not None:
-                    _submit(_Debouncing(session, caller, DebouncedJob(jobs[0], session.key_ring)), session)
-                    continue
-                if batch and (count + len(jobs) > _MOST or size + bulk > _MOST_BYTES):
+                many = len(jobs)
+                bulk = len(jobs[0].text) if many == 1 else sum(map(len, map(_TEXT, jobs)))
+                if batch and (count + many > _MOST or size + bulk > _MOST_BYTES):
                     _submit(_Adding(session, keys, queue, batch), session)
                     session.channel.flush()  # so that the server works on these while we prepare the next
                     batch, count, size = [], 0, 0
-                batch.append((caller, jobs))
-                count += len(jobs)
+                batch.append(part)
+                count += many
                 size += bulk
             if batch:
                 _submit(_Adding(session, keys, queue, batch), session)
@@ -180,6 +181,14 @@ class EnqueueBatcher:
                 if not caller.done():
                     caller.set_exception(error)
                     caller.exception()
+
+
+def _alone(session: Session, keys: JobKeys, queue: str, part: "_Part") -> Call:
+    """The call of a job that goes alone."""
+    caller, [job] = part
+    if job.draft.options.after:
+        return _Adding(session, keys, queue, [part])
+    return _Debouncing(session, caller, DebouncedJob(job, session.key_ring))
 
 
 def _submit(call: Call, session: Session) -> None:
@@ -215,13 +224,18 @@ class _Caller(asyncio.Future[Mapping[str, str]]):
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
         super().__init__(loop=loop)
         self._left = count
-        self._known: dict[str, str] = {}
+        self._known = _NONE
 
     def answered(self, jobs: Sequence[NewJob], answers: Sequence[bytes]) -> None:
         """For each of these jobs, which are some of its own: the id of the live job; empty if it was added."""
         if any(answers):
-            self._known |= {job.id: answer.decode() for job, answer in zip(jobs, answers, strict=True) if answer}
-        self._left -= len(jobs)
+            known = {job.id: answer.decode() for job, answer in zip(jobs, answers, strict=True) if answer}
+            self._known = {**self._known, **known}
+        self.added(len(jobs))
+
+    def added(self, count: int) -> None:
+        """So many of its jobs are done with."""
+        self._left -= count
         if not self._left and not self.done():
             self.set_result(self._known)
 
@@ -248,9 +262,13 @@ class _Adding(AwaitedCall):
         return any(not caller.done() for caller, _ in self._batch)
 
     def answered(self, reply: Reply) -> None:
-        known = iter(() if self._are_plain else reply)  # plain jobs are all new
-        for caller, jobs in self._batch:
-            caller.answered(jobs, [*islice(known, len(jobs))])
+        if self._are_plain:  # all are new
+            for caller, jobs in self._batch:
+                caller.added(len(jobs))
+        else:
+            known = iter(reply)
+            for caller, jobs in self._batch:
+                caller.answered(jobs, [*islice(known, len(jobs))])
         if self._observers:
             for job, answer in zip_longest(self._jobs, () if self._are_plain else reply):
                 if not answer:

@@ -12,7 +12,7 @@ from inconcert.tasks.records.arguments import Arguments
 from inconcert.tasks.records.history import EndedJob, Histories
 from inconcert.tasks.records.limits import TaskLimits
 from inconcert.tasks.records.retry import RetryPolicy
-from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.draft import Draft, Pattern, with_options
 from inconcert.tasks.sending.enqueue import EnqueueBatcher
 from inconcert.tasks.sending.options import JobOptions, Options, own_terms
 
@@ -107,7 +107,7 @@ class Task(Generic[P, R_co]):
         Cost: 1 round trip. The first of a turn of the event loop is sent at once if nothing is under way; all others
             of the turn share one for each queue.
         """
-        return await self._bound.enqueue(*args, **kwargs)
+        return await self._enqueuing.add_one(self._bound.draft(args, kwargs))
 
     @overload
     def call(self: "Task[P, Coroutine[Any, Any, T]]", /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]: ...
@@ -122,7 +122,7 @@ class Task(Generic[P, R_co]):
             TypeError: The arguments do not fit the function.
             InvalidPayload: An argument would arrive changed, or all together exceed 1 MiB.
         """
-        return self._bound.call(*args, **kwargs)
+        return self._bound.draft(args, kwargs)
 
     @overload
     def options(self: "Task[P, Coroutine[Any, Any, T]]", **options: Unpack[JobOptions]) -> "Bound[P, T]": ...
@@ -174,27 +174,39 @@ class Bound(Generic[P, T]):
 
     def __init__(self, task: "Task[P, Any]", enqueuing: EnqueueBatcher, options: Options) -> None:
         self._task = task
+        self._arguments = task.arguments
         self._enqueuing = enqueuing
         self._options = options
         self._limits = task.limits or None
-        self._is_plain = self._limits is None and options.at is None  # so its jobs differ in nothing but arguments
+        # Of jobs that differ in nothing but their arguments.
+        is_plain = self._limits is None and options.at is None
+        self._pattern = self._pattern_with(options) if is_plain else None
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """As `Task.enqueue`, with these options."""
-        return await self._enqueuing.add_one(self.call(*args, **kwargs))
+        return await self._enqueuing.add_one(self.draft(args, kwargs))
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]:
         """As `Task.call`, with these options."""
-        task, types = self._task, self._task.arguments
-        if self._is_plain and (sealed := types.seal(args, kwargs)) is not None:
-            options = self._enqueuing.with_headers(task.name, self._options)
-            return Draft(task.name, (), {}, options, sealed=sealed, returns=types.returns, yields=types.yields)
-        values, named = types.to_json(args, kwargs)
-        options = self._enqueuing.with_headers(task.name, self._options)
+        return self.draft(args, kwargs)
+
+    def draft(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Draft[T]:
+        """As `call`, with all arguments."""
+        pattern = self._pattern
+        if pattern is not None and (sealed := self._arguments.seal(args, kwargs)) is not None:
+            if self._enqueuing.middlewares:
+                pattern = self._pattern_with(self._enqueuing.with_headers(self._task.name, self._options))
+            return Draft(pattern, sealed + pattern.terms)
+        values, named = self._arguments.to_json(args, kwargs)
+        options = self._enqueuing.with_headers(self._task.name, self._options)
         limits = ""
         if self._limits is not None:
-            limits = self._limits.of(task.name, options.queue, args, kwargs, expires=options.expires)
-        return Draft(task.name, values, named, options, limits=limits, returns=types.returns, yields=types.yields)
+            limits = self._limits.of(self._task.name, options.queue, args, kwargs, expires=options.expires)
+        return self._pattern_with(options, limits).draft(values, named)
+
+    def _pattern_with(self, options: Options, limits: str = "") -> Pattern[T]:
+        types = self._arguments
+        return Pattern(self._task.name, options, limits=limits, returns=types.returns, yields=types.yields)
 
 
 def name_of_task(task: Task[..., Any] | str) -> str:
@@ -225,12 +237,11 @@ def draft_of(
     """
     if isinstance(task, Task):
         draft: Draft[Any] = task.options(**options).call(*args, **(kwargs or {}))
-        draft.returns = draft.yields = None
-        return draft
+        return with_options(draft, draft.options)
     name, chosen = check_name("task", task), _PLAIN.changed(**options)
     if enqueuing is not None:
         chosen = enqueuing.with_headers(name, chosen)
-    return Draft(name, args, kwargs or {}, chosen, is_by_name=True)
+    return Pattern[JSON](name, chosen, is_by_name=True).draft(args, kwargs or {})
 
 
 def _check(function: object) -> None:
