@@ -11,18 +11,21 @@ concert = Coordinator.embedded()
 
 
 @concert.task()
-async def resize(picture: int) -> None: ...
+async def resize(picture: int) -> str:
+    return f"{picture}.webp"
 
 
 @concert.task()
 async def publish() -> str:
-    group = concert.tasks.group(current_job().group or "")
-    return f"publishes {(await group.progress()).succeeded} pictures"
+    group = current_job().group
+    assert group is not None
+    names = [str(each.result()) async for each in group.results() if each.exception() is None]
+    return f"publishes {len(names)} pictures, the last one is {names[-1]}"
 
 
 async def main() -> None:
     async with concert:
-        group = await concert.group(then=publish.call(), when="ended")
+        group = await concert.group(then=publish.call(), when="ended", keep_results=True)
         await group.add(resize.call(picture) for picture in range(1000))
         await concert.run_worker("default", burst=True)
         print("publish is", await group.callback.status(), "- more pictures may come")

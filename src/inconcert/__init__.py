@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
         ChatNotFound,
         GroupClosed,
         GroupNotFound,
+        GroupResultsGone,
         InconcertError,
         InvalidName,
         InvalidPayload,
@@ -98,6 +99,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.tasks.durable.snooze import Snooze
     from inconcert.tasks.durable.step_records import StepRecord
     from inconcert.tasks.durable.undo import Undo
+    from inconcert.tasks.following.group_results import MemberResult
     from inconcert.tasks.following.job import Job, Progress
     from inconcert.tasks.following.stream import Restarted, StreamItem
     from inconcert.tasks.operating.admin import Tasks
@@ -155,6 +157,7 @@ __all__ = [
     "GroupClosed",
     "GroupNotFound",
     "GroupProgress",
+    "GroupResultsGone",
     "GroupWhen",
     "Guarantee",
     "HealthReport",
@@ -198,6 +201,7 @@ __all__ = [
     "MailboxMessage",
     "Member",
     "MemberChange",
+    "MemberResult",
     "Members",
     "Message",
     "MessageRefused",
@@ -313,6 +317,7 @@ _HOMES = {
     "GroupClosed": "errors",
     "GroupNotFound": "errors",
     "GroupProgress": "tasks.sending.group",
+    "GroupResultsGone": "errors",
     "GroupWhen": "tasks.sending.group",
     "Guarantee": "_claims.consumer",
     "HealthReport": "tasks.running.health",
@@ -356,6 +361,7 @@ _HOMES = {
     "MailboxMessage": "mailboxes.fetch",
     "Member": "members.member",
     "MemberChange": "members.changes",
+    "MemberResult": "tasks.following.group_results",
     "Members": "members.members",
     "Message": "chat.messages",
     "MessageRefused": "errors",

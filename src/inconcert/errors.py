@@ -25,6 +25,7 @@
     ├── JobNotFound           not executed
     ├── GroupClosed           not executed
     ├── GroupNotFound         not executed
+    ├── GroupResultsGone      not executed
     ├── StepChanged           not executed
     ├── StepRefused           not executed, or executed and not kept
     ├── MessageRefused        not executed
@@ -47,6 +48,7 @@ __all__ = [
     "ChatNotFound",
     "GroupClosed",
     "GroupNotFound",
+    "GroupResultsGone",
     "InconcertError",
     "InvalidName",
     "InvalidPayload",
@@ -388,6 +390,20 @@ class GroupNotFound(InconcertError):
     def __init__(self, group_id: str) -> None:
         super().__init__(f"group {group_id} does not exist, or has ended more than a day ago; use the id of a group")
         self.group_id = group_id
+
+
+class GroupResultsGone(InconcertError):
+    """A group of jobs keeps no results of its members, or no longer does: its callback has ended."""
+
+    def __init__(self, group_id: str, *, were_kept: bool) -> None:
+        super().__init__(
+            f"group {group_id} has let the results of its members go, because its callback has ended, or a day has "
+            "passed; read them in the callback"
+            if were_kept
+            else f"group {group_id} does not keep the results of its members; give keep_results=True to concert.group()"
+        )
+        self.group_id = group_id
+        self.were_kept = were_kept
 
 
 class StepChanged(InconcertError):

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, Draft, Group, JobStatus, WrongState, current_job
+from inconcert.tasks.following import group_results
+from inconcert.tasks.running.sweeper import Sweeper
 from inconcert.tasks.sending import group as group_module
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -115,6 +118,81 @@ async def _is_as_long(client: Any, namespace: str, length: int) -> bool:
 
 async def _has_ended(group: Group) -> bool:
     return (await group.progress()).is_done
+
+
+def reading_calls(concert: Coordinator, pages: int) -> tuple[list[Draft[Any]], Draft[Any]]:
+    """Members with results, and a callback that reads this many pages, and then says so and waits."""
+
+    @concert.task(name="square", result_ttl=0)
+    async def square(number: int) -> int:
+        return number * number
+
+    @concert.task(name="sum", max_attempts=1)
+    async def add_up() -> int:
+        group = current_job().group
+        assert group is not None
+        total = 0
+        async for member in group.results():
+            total += member.result(int)
+            if member.number == pages * group_results._PAGE:
+                tell("read")
+                await asyncio.Event().wait()
+        return total
+
+    return [square.call(number) for number in range(MEMBERS)], add_up.call()
+
+
+async def read_some_pages(url: str, namespace: str, pages: int) -> None:
+    """In a child: run the members and the callback, until it is killed."""
+    group_results._PAGE = PORTION
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
+        reading_calls(concert, pages)
+        await concert.run_worker("default")
+
+
+@pytest.mark.parametrize("pages", [1, 3])
+async def test_callback_that_is_killed_between_pages_reads_all_of_them_again(
+    namespace: str, server: RealServer | RealCluster, pages: int
+) -> None:
+    """Elsewhere, from the first one: its results are kept until it has ended."""
+    async with with_lease(Coordinator(server.url, namespace=namespace), LEASE) as concert:
+        members, callback = reading_calls(concert, MEMBERS)
+        group = await concert.group(members, then=callback, keep_results=True)
+        async with spawn(f"{HERE}:read_some_pages", server.url, namespace, pages) as child:
+            await child.wait_for("read")
+            child.kill()
+        async with in_background(concert.run_worker("default")):
+            total = await group.callback.result(int, timeout=WITHIN)
+        assert total == sum(number * number for number in range(MEMBERS))
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+async def test_callback_reads_a_hundred_thousand_results(concert: Coordinator) -> None:
+    """One page is in memory at a time, and nothing of them stays."""
+    count = 100_000
+
+    @concert.task(name="square", result_ttl=0)
+    async def square(number: int) -> int:
+        return number * number
+
+    @concert.task(name="sum", max_attempts=1)
+    async def add_up() -> int:
+        group = current_job().group
+        assert group is not None
+        total = expected = 0
+        async for member in group.results():
+            assert member.number == expected
+            total, expected = total + member.result(int), expected + 1
+        assert expected == count
+        return total
+
+    group = await concert.group((square.call(n) for n in range(count)), then=add_up.call(), keep_results=True)
+    await concert.run_worker("default", burst=True)
+    assert await group.callback.result(int) == sum(n * n for n in range(count))
+    await Sweeper(concert._ref.session, concert._jobs).sweep()
+    client: Any = raw(concert)
+    assert await client.hkeys(concert._jobs.of_id(group.id).groups) == [group.id.encode()]
 
 
 class Story:

@@ -97,7 +97,7 @@ BOUNDED = {
     "tasks/tell": "a child is told of each parent once",
     "tasks/report_served": "a queue that no one serves counts as served for two minutes",
     "tasks/resolve_dependents": "it passes on what there is by now, as anybody may",
-    "tasks/sweep_groups": "it forgets groups that ended a day ago by now, as anybody may",
+    "tasks/sweep_groups": "it forgets groups that ended a day ago by now, and drops what was let go, as anybody may",
     "tasks/sweep_names": "it drops names that nobody has by now, as anybody may",
     "tasks/watch": "an address of nobody, for three minutes",
     "tasks/note_unknown": "a job that ran meanwhile is noted as not to be run, for a day longer than the grace",

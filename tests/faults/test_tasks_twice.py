@@ -235,6 +235,7 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "tasks/cancelling": ({"ids": ("held", "ready1")}, [], []),
     "tasks/commit_step": ({"id": "held", "place": 2001, "number": 1, "step": "[]"}, 1, 1),
     "tasks/free_names": ({"request": "one", "jobs": ("name", "held")}, 1, 1),
+    "tasks/group_results": ({"group": "g.0", "first": 0, "most": 5}, [-1], [-1]),
     "tasks/inspect_group": ({"group": "g.0"}, [], []),
     "tasks/note_undo": ({"id": "held", "place": 2001}, b"-", b"-"),
     "tasks/outcomes": ({"ids": ["held"]}, [b""], [b""]),
@@ -500,6 +501,7 @@ async def test_plain_enqueue_is_run_by_a_server_that_has_lost_the_last_ones(scen
 async def test_second_opening_of_a_group_changes_nothing(scene: Scene) -> None:
     """Also when its callback has ended by then."""
     opening = {"group": "g.0", "when": "ended", "id": "g~then.0", "envelope": "{}", "delay_ms": 0, "name": "q"}
+    opening["results"] = "kept"
     assert await scene.run("tasks/open_group", **opening) == 1
     before = await scene.ledger()
     assert before.states["g~then.0"] == "waiting 0 q"
@@ -514,7 +516,7 @@ async def test_second_opening_of_a_group_changes_nothing(scene: Scene) -> None:
 @pytest.mark.parametrize("may_skip", [0, 1])
 async def test_second_run_adds_no_member_twice(scene: Scene, may_skip: int) -> None:
     """Within the minute the answer is the same; after it, the numbers were given."""
-    await scene.run("tasks/open_group", group="g.0", when="-", id="", envelope="", delay_ms=0, name="")
+    await scene.run("tasks/open_group", group="g.0", when="-", id="", envelope="", delay_ms=0, name="", results="")
     members = ("g~10.0", "{}", 0, "q", "", 0, "", "", "g~11.0", "{}", HOUR, "q", "mine", 0, "", "")
     adding = {"queues": scene.place[1:], "group": "g.0", "request": "one", "first": 0, "may_skip": may_skip}
     assert await scene.run("tasks/add_members", **adding, jobs=members) == [1, 2, 2, 1, 1]
@@ -530,7 +532,8 @@ async def test_second_run_adds_no_member_twice(scene: Scene, may_skip: int) -> N
 @pytest.mark.twice("tasks/close_group")
 async def test_second_closing_of_a_group_changes_nothing(scene: Scene) -> None:
     """The news of its end are there once."""
-    await scene.run("tasks/open_group", group="g.0", when="ended", id="g~then.0", envelope="{}", delay_ms=0, name="q")
+    opening = {"group": "g.0", "when": "ended", "id": "g~then.0", "envelope": "{}", "delay_ms": 0, "name": "q"}
+    await scene.run("tasks/open_group", **opening, results="")
     assert await scene.run("tasks/close_group", group="g.0", state="closed") == [1, 0]
     assert await scene.run("tasks/close_group", group="g.0", state="closed") == [0, 0]
     assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"g~then.0"]
@@ -574,14 +577,18 @@ async def test_second_look_at_what_has_expired_ends_nothing(scene: Scene) -> Non
 
 @pytest.mark.twice("tasks/sweep_groups")
 async def test_second_sweep_of_groups_finds_nothing(scene: Scene) -> None:
-    """What was due is forgotten."""
-    await scene.run("tasks/open_group", group="g.0", when="-", id="", envelope="", delay_ms=0, name="")
+    """What was due is forgotten, and results with it."""
+    await scene.run("tasks/open_group", group="g.0", when="-", id="", envelope="", delay_ms=0, name="", results="kept")
     await scene.run("tasks/close_group", group="g.0", state="closed")
     assert await scene.run("tasks/sweep_groups") == 0
     await scene.client.zadd(scene.keys.settled, {"g.0": 1})
     assert await scene.run("tasks/sweep_groups") == 1
     assert await scene.run("tasks/sweep_groups") == 0
     assert await scene.run("tasks/inspect_group", group="g.0") == []
+    await scene.client.hset(scene.keys.groups, mapping={"g.0": "closed ended 2 2 2 0 0 2", "g~11.0": "succeeded 1"})
+    await scene.client.zadd(scene.keys.settled, {"g.0": 1})
+    assert [await scene.run("tasks/sweep_groups") for _ in range(2)] == [1, 0]
+    assert await scene.client.hgetall(scene.keys.groups) == {b"g.0": b"closed ended 2 2 2 0 0 gone"}
 
 
 @pytest.mark.twice("tasks/ask_again")

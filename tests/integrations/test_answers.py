@@ -382,6 +382,7 @@ ERRORS: dict[str, int] = {
     "ChatNotFound": 404,
     "GroupClosed": 500,
     "GroupNotFound": 404,
+    "GroupResultsGone": 500,
     "InconcertError": 500,
     "InvalidName": 422,
     "InvalidPayload": 422,

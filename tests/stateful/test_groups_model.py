@@ -20,10 +20,12 @@ from inconcert.tasks.records.store import (
     ENQUEUE,
     FOLLOW,
     FORGET,
+    GROUP_RESULTS,
     INSPECT_GROUP,
     OPEN_GROUP,
     PASSED_ON,
     RESOLVE_DEPENDENTS,
+    SWEEP_GROUPS,
     WAIT_AGAIN,
     JobKeys,
 )
@@ -46,11 +48,13 @@ class Member:
         where: `ready`, `held`, `waiting`, `dead`, `succeeded`, `cancelled`, or `purged`.
         parent: The job that it runs after; empty for none.
         place: Where its worker holds it.
+        result: What it returned, once it has succeeded.
     """
 
     where: str
     parent: str = ""
     place: int = 0
+    result: bytes = b""
 
 
 @dataclass
@@ -59,6 +63,7 @@ class Known:
 
     when: str
     state: str = "open"
+    keeps: str = ""  # results: or 'kept', 'dropping', 'gone'
     given: int = 0
     members: dict[str, Member] = field(default_factory=dict[str, Member])
     callback: str = "waiting"  # or 'started', 'dead', 'cancelled', 'none'
@@ -106,10 +111,11 @@ class GroupsModel(RuleBasedStateMachine):
         self.requests += 1
         return f"request-{self.requests}"
 
-    @initialize(ends=st.booleans())
-    def begin(self, ends: bool) -> None:
-        for group, when in zip(GROUPS, ("succeeded", "ended" if ends else "-"), strict=True):
-            self.known[group] = Known(when, callback="none" if when == "-" else "waiting")
+    @initialize(ends=st.booleans(), keeps=st.tuples(st.booleans(), st.booleans()))
+    def begin(self, ends: bool, keeps: tuple[bool, bool]) -> None:
+        for group, when, is_kept in zip(GROUPS, ("succeeded", "ended" if ends else "-"), keeps, strict=True):
+            results = "kept" if is_kept else ""
+            self.known[group] = Known(when, callback="none" if when == "-" else "waiting", keeps=results)
             command = OPEN_GROUP(
                 self.keys,
                 group=group,
@@ -118,6 +124,7 @@ class GroupsModel(RuleBasedStateMachine):
                 envelope="" if when == "-" else "{}",
                 delay_ms=0,
                 name="callbacks",
+                results=results,
             )
             assert self.run(command) == 1
             assert self.run(command) == 0
@@ -200,10 +207,42 @@ class GroupsModel(RuleBasedStateMachine):
         """As `Group.cancel` begins; the members are cancelled one by one."""
         known = self.known[group]
         if known.callback == "waiting":
-            assert self.cancel_job(callback_id(group)) == 1
-            known.callback = "cancelled"
+            self.end_callback(group, known)
         known.state = "cancelled"
         self.run(CLOSE_GROUP(self.keys, group=group, state="cancelled"))
+
+    @rule(group=groups)
+    def cancel_callback(self, group: str) -> None:
+        """Before it is started, or while it is in its queue."""
+        known = self.known[group]
+        if known.callback in ("waiting", "started"):
+            self.end_callback(group, known)
+
+    def end_callback(self, group: str, known: Known) -> None:
+        """It is gone, and results with it."""
+        assert self.cancel_job(callback_id(group)) == 1
+        known.callback = "cancelled"
+        known.keeps = known.keeps and "dropping"
+
+    @rule(group=groups)
+    def purge_callback(self, group: str) -> None:
+        """One that is dead: it cannot be replayed any more."""
+        known = self.known[group]
+        if known.callback != "dead":
+            return
+        ids = [callback_id(group)]
+        assert self.twice(
+            self.keys.scripts.purge(self.keys, age_ms=0, keep=0, request=self.new_request(), ids=ids)
+        ) == [1, 0]
+        known.callback = "purged"
+        known.keeps = known.keeps and "dropping"
+
+    @rule()
+    def sweep(self) -> None:
+        """Results that were let go are dropped; less than a day has passed for all others."""
+        assert self.run(SWEEP_GROUPS(self.keys)) == sum(known.keeps == "dropping" for known in self.known.values())
+        for known in self.known.values():
+            known.keeps = "gone" if known.keeps == "dropping" else known.keeps
 
     # They end.
 
@@ -254,6 +293,7 @@ class GroupsModel(RuleBasedStateMachine):
             jobs=(id_, member.place, result, 0, ""),
         )
         member.where = "cancelled" if result == "cancelled " else "succeeded"
+        member.result = result.removeprefix("succeeded ").strip().encode() or b"null"
         self.note_end(known)
         assert self.run(command)[0] in (1, 2)
         assert self.run(command) == [0]
@@ -457,7 +497,30 @@ class GroupsModel(RuleBasedStateMachine):
     @invariant()
     def groups_are_forgotten_only_if_nothing_can_change(self) -> None:
         settled = {group.decode() for group in self.client.zrange(self.keys.settled, 0, -1)}
-        assert settled == {group for group, known in self.known.items() if known.has_ended and not known.count("dead")}
+        due = {group for group, known in self.known.items() if known.has_ended and not known.count("dead")}
+        assert settled == due | {group for group, known in self.known.items() if known.keeps == "dropping"}
+
+    @invariant()
+    def results_are_those_of_the_members(self) -> None:
+        stored = {name.decode() for name in self.client.hkeys(self.keys.groups) if b"~" in name}
+        for group, known in self.known.items():
+            answer = self.run(GROUP_RESULTS(self.keys, group=group, first=0, most=1_000))
+            ended = {id_ for id_, each in known.members.items() if each.where in ("succeeded", "cancelled", "purged")}
+            if known.keeps == "kept":
+                expected = [part for each in known.members.values() for part in _result(each)]
+                assert [part for part in answer[1:] if not part.startswith(b'{"reason"')] == expected
+                assert ended <= stored
+                stored -= ended
+            else:
+                assert answer == [-2 if not known.keeps else -3]
+                stored -= ended if known.keeps == "dropping" else set()
+        assert not stored
+
+
+def _result(member: Member) -> list[bytes]:
+    names = {"ready": "queued", "held": "running", "dead": "failed", "purged": "cancelled"}
+    about = [member.result if member.where == "succeeded" else b""]
+    return [names.get(member.where, member.where).encode(), *(about if member.where != "dead" else [])]
 
 
 TestGroupsModel = GroupsModel.TestCase

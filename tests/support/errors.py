@@ -32,6 +32,7 @@ ALL = [
     errors.JobNotFound("1"),
     errors.GroupClosed("1.0"),
     errors.GroupNotFound("1.0"),
+    errors.GroupResultsGone("1.0", were_kept=True),
     errors.StepChanged("1", "s", "ran a()", "runs b()"),
     errors.StepRefused("1", "s", "why"),
     errors.MessageRefused("1", "n"),

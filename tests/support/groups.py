@@ -31,7 +31,8 @@ class Tasks:
         @concert.task(name="report", queue="r")
         async def report() -> list[int]:
             self.reports += 1
-            group = concert.tasks.group(current_job().group or "")
+            group = current_job().group
+            assert group is not None
             seen = await group.progress()
             return [seen.succeeded, seen.failed, seen.cancelled]
 

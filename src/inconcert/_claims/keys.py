@@ -45,8 +45,10 @@ also notifies its waiters and dependents; these keys, and those of names, progre
                          it is used up; '@KEY' -> id of the job of this key whose turn it is; of a key in
                          strict order also '=ID' -> KEY
     held_back    zset    'LIMIT ORDER ID': a job in the line of this limit or key; it is delayed without end
-    groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED': how far a group of jobs is
-    settled      zset    group -> when to forget it; of those whose members have ended, and none of them is dead
+    groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED[ RESULTS]': how far a group of
+                         jobs is; member -> 'succeeded JSON' or 'cancelled ', while the group keeps results
+    settled      zset    group -> when to forget it, or from when on to drop its results; of those whose members have
+                         ended, and none of them is dead, and of those whose results were let go
     history      zset    'TASK NUMBER OUTCOME ...': how the last jobs of a task ended, if it has a history; 90 days
 
 Everything that has a body is in exactly one place: a queue, a delayed set, a worker's claims, or the dead letters; or

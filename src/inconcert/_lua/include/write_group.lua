@@ -3,14 +3,14 @@
 -- Returns whether there are news.
 -- @include server_time
 -- @include callback_of
+-- @include store_group
 local function write_group(keys, id, group)
   local DAY_MS = 86400000
-  redis.call('HSET', keys.groups, id, string.format('%s %s %.0f %.0f %.0f %.0f %.0f', group.state, group.when, group.given,
-    group.total, group.succeeded, group.failed, group.cancelled))
+  store_group(keys.groups, id, group)
   if group.state == 'open' or group.total > group.succeeded + group.failed + group.cancelled then
     return false
   end
-  if group.failed == 0 then
+  if group.failed == 0 and not tonumber(group.results) then
     redis.call('ZADD', keys.settled, math.floor(server_time() / 1000) + DAY_MS, id)
   end
   if group.when == '-' or group.state == 'cancelled' then

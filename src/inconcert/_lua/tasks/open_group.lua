@@ -7,6 +7,7 @@
 -- ARGV  envelope  JSON; '' if there is none
 -- ARGV  delay_ms  integer >= 0, from when the group has ended
 -- ARGV  name      of its queue
+-- ARGV  results   'kept' until the callback has ended | ''
 -- MOVES    new: put_after
 -- RETURNS  1 it is open | 0 it was before
 -- TWICE    0, and changes nothing
@@ -17,7 +18,7 @@
 for _, key in ipairs({bodies, states, waiting, pending, finished}) do
   -- @guard key:hash
 end
-if redis.call('HSETNX', groups, group, 'open ' .. when .. ' 0 0 0 0 0') == 0 then
+if redis.call('HSETNX', groups, group, 'open ' .. when .. ' 0 0 0 0 0' .. (results ~= '' and ' ' .. results or '')) == 0 then
   return 0
 end
 if envelope ~= '' then

@@ -316,7 +316,12 @@ class TaskCoordinator:
         return await self._parts.enqueuing.add(list(drafts))
 
     async def group(
-        self, calls: "Calls | None" = None, *, then: "Draft[Any] | None" = None, when: "GroupWhen" = "succeeded"
+        self,
+        calls: "Calls | None" = None,
+        *,
+        then: "Draft[Any] | None" = None,
+        when: "GroupWhen" = "succeeded",
+        keep_results: bool = False,
     ) -> "Group":
         """Enqueue jobs as a group, and run another one once all of them have ended. See `Group`.
 
@@ -341,6 +346,8 @@ class TaskCoordinator:
                 run at once. None leaves the group open, for `Group.add` and `Group.close`.
             then: The callback, made by `Task.call`; None for none.
             when: Whether the callback runs once all have `succeeded`, or once all have `ended`, no matter how.
+            keep_results: Whether the results of the members are kept until the callback has ended, whatever their
+                `result_ttl`, for `current_job().group.results()` in its body; without a callback for a day.
 
         Raises:
             TypeError: One of them is not a call of a task, or they are not a list of these.
@@ -360,7 +367,7 @@ class TaskCoordinator:
         if isinstance(calls, Sequence):
             for call in calls:
                 check_member(call, self._jobs)
-        group = await open_group(self._ref, self._jobs, self._parts.watches, then, when)
+        group = await open_group(self._parts.enqueuing.link, then, when, keep_results=keep_results)
         if calls is None:
             return group
         try:

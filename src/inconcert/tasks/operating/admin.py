@@ -61,12 +61,12 @@ class Tasks:
         return Job(JobLink(self._ref, self._jobs, self._watches), check_job_id(job_id), is_new=False)
 
     def group(self, group_id: str) -> Group:
-        """The group of this id, as `Group.id` or `ClaimedJob.group` has it; no I/O, so it may not exist.
+        """The group of this id, as `Group.id` has it; no I/O, so it may not exist.
 
         Raises:
             InvalidName: `group_id` is not the id of a group.
         """
-        return Group(self._ref, self._jobs, self._watches, check_group_id(group_id))
+        return Group(JobLink(self._ref, self._jobs, self._watches), check_group_id(group_id))
 
     async def stats(self, *queues: str) -> TaskStats:
         """Count the work in these queues.

@@ -45,5 +45,5 @@ def check_group_id(group: str) -> str:
     """
     check_job_id(group)
     if "~" in group or not group.rpartition(".")[2].isdigit():
-        raise InvalidName(f"invalid group id {group!r}; pass the string from `Group.id`, or from `ClaimedJob.group`")
+        raise InvalidName(f"invalid group id {group!r}; pass the string from `Group.id`")
     return group

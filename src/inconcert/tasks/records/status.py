@@ -11,7 +11,7 @@ from inconcert.errors import JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.records.arguments import decode_result
 from inconcert.tasks.records.store import WATCH, JobKeys
 
-__all__ = ["JobStatus", "Snapshot", "not_in_time", "read_outcome"]
+__all__ = ["JobStatus", "Snapshot", "has_ended", "not_in_time", "read_outcome"]
 
 T = TypeVar("T")
 
@@ -41,6 +41,11 @@ class JobStatus(StrEnum):
 
 
 _ENDED = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.UNKNOWN})
+
+
+def has_ended(status: JobStatus) -> bool:
+    """Whether nothing more will come of a job in this state."""
+    return status in _ENDED
 
 
 class Snapshot(NamedTuple):
@@ -76,7 +81,7 @@ class Snapshot(NamedTuple):
     @property
     def has_ended(self) -> bool:
         """Whether nothing more will come of it."""
-        return self.status in _ENDED
+        return has_ended(self.status)
 
 
 def not_in_time(job_id: str, timeout: float | None, status: JobStatus | None = None) -> TimeoutError:

@@ -93,6 +93,7 @@ __all__ = [
     "FORGET",
     "FREE_NAMES",
     "GO_ON",
+    "GROUP_RESULTS",
     "HELD_BACK",
     "HISTORY",
     "INSPECT_GROUP",
@@ -339,6 +340,7 @@ CLOSE_GROUP = load("tasks/close_group").bind(JobKeys)
 LOCATE = load("tasks/locate").bind(JobKeys)
 LOOK = load("outbox/look").bind(JobKeys)
 INSPECT_GROUP = load("tasks/inspect_group").bind(JobKeys)
+GROUP_RESULTS = load("tasks/group_results").bind(JobKeys)
 OUTCOMES = load("tasks/outcomes").bind(JobKeys)
 FOLLOW = load("tasks/follow").bind(JobKeys)
 CHILDREN = load("tasks/children").bind(JobKeys)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from contextvars import Context, ContextVar
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from inconcert._claims.claimed import Claimed
 from inconcert._core.scope import Scope, innermost
@@ -15,6 +15,9 @@ from inconcert.tasks.records.group_ids import group_of
 from inconcert.tasks.records.status import JobStatus, read_outcome
 from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.sending.draft import Draft
+
+if TYPE_CHECKING:  # a group is imported when it is asked for
+    from inconcert.tasks.sending.group import Group
 
 __all__ = ["ClaimedJob", "HandedOutJob", "current_job", "job_in", "lifespan_values", "state_of"]
 
@@ -245,9 +248,12 @@ class ClaimedJob(Claimed[JobState]):
         return self._state.envelope.after
 
     @property
-    def group(self) -> str | None:
-        """The id of the group that it is a member or the callback of; None for none. See `Tasks.group`."""
-        return group_of(self.id)
+    def group(self) -> "Group | None":
+        """The group that it is a member or the callback of; None for none. Cost: 0."""
+        from inconcert.tasks.sending.group import Group  # noqa: PLC0415 - few jobs ask
+
+        group_id = group_of(self.id)
+        return None if group_id is None else Group(self._state.handles, group_id)
 
     @property
     def scheduled_at(self) -> float | None:

@@ -16,6 +16,7 @@ from inconcert.errors import InconcertError, InvalidPayload, NotClaimed
 from inconcert.tasks.durable.body_exits import Asleep, Undoing, and_within, asleep, is_undoing
 from inconcert.tasks.durable.doom import Doom
 from inconcert.tasks.durable.steps import Steps
+from inconcert.tasks.following.job import JobLink
 from inconcert.tasks.following.messages import packed_name
 from inconcert.tasks.records.arguments import encode_result
 from inconcert.tasks.records.envelope import Envelope
@@ -52,6 +53,8 @@ class JobClaimer(Claimer, Protocol):
     """Who is told what happens to jobs."""
     link: ClaimLink
     """What its jobs send to the server while they run goes through this."""
+    handles: JobLink
+    """Handles of jobs and groups reach the server through this."""
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
@@ -309,6 +312,11 @@ class JobState(ClaimState):
     def link(self) -> ClaimLink:
         """What its body keeps while it runs goes through this."""
         return self._claimer.link
+
+    @property
+    def handles(self) -> JobLink:
+        """Handles of jobs and groups reach the server through this."""
+        return self._claimer.handles
 
     def before_its_end(self, finish: Callable[[], Awaitable[None]]) -> None:
         """Call this before its body itself ends it."""

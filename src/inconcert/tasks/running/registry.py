@@ -26,6 +26,7 @@ class Registry:
         histories: How their jobs have ended.
 
     Attributes:
+        link: How handles of jobs and groups reach these.
         tasks: Each by its name.
         schedules: When tasks run on a schedule.
         look_up: Asked for the task of a job whose name none of these has; it may register one.
@@ -34,6 +35,7 @@ class Registry:
     def __init__(self, enqueuing: EnqueueBatcher, histories: Histories) -> None:
         self._enqueuing = enqueuing
         self._histories = histories
+        self.link = enqueuing.link
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.schedules: list[Schedule] = []
         self.look_up: Callable[[str], Task[Any, Any] | None] = _nothing

@@ -85,7 +85,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         places = [keys.queue(name) for name in queues]
         super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease, about=about)
         self._jobs = jobs
-        self._tasks, self._look_up = registry.tasks, registry.look_up
+        self._tasks, self._look_up, self.handles = registry.tasks, registry.look_up, registry.link
         self._unknown_tasks = unknown_tasks
         self._tally = tally
         self.link = ClaimLink(session, keys, self.holder, self.claimed_key, Effects(session))

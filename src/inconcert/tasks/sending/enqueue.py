@@ -55,13 +55,14 @@ class EnqueueBatcher:
         watches: The waits for jobs in this process.
 
     Attributes:
+        link: How handles of jobs reach these.
         middlewares: What adds headers to the jobs of this process.
     """
 
     def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches) -> None:
         self._ref = ref
         self._jobs = jobs
-        self._link = JobLink(ref, jobs, watches)
+        self.link = JobLink(ref, jobs, watches)
         self.middlewares: list[EnqueueMiddleware] = []
         self._waiting: dict[tuple[Session, JobKeys, str], list[_Part]] = {}
 
@@ -88,7 +89,7 @@ class EnqueueBatcher:
         caller = _Caller(session.loop, 1)
         self._wait(session, keys, queue, (caller, (new,)))
         await caller  # if this is cancelled, what was not sent stays here
-        return Job(self._link, id_, is_new=True, queue=queue, returns=pattern.returns, yields=pattern.yields)
+        return Job(self.link, id_, is_new=True, queue=queue, returns=pattern.returns, yields=pattern.yields)
 
     async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
@@ -123,7 +124,7 @@ class EnqueueBatcher:
             await self._ask_parents(session, followed)
         return [
             Job(
-                self._link,
+                self.link,
                 known.get(id_, id_),
                 is_new=id_ not in known,
                 queue=pattern.options.queue,

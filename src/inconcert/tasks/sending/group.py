@@ -4,13 +4,13 @@ The server counts the members that have ended, in the very script that ends each
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from inconcert._claims.keys import QueueKeys, keys_of
-from inconcert._core.session import Session, SessionRef
+from inconcert._core.session import Session
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
@@ -20,8 +20,8 @@ from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 from inconcert.errors import GroupClosed, GroupNotFound, InconcertError
 from inconcert.tasks.following.cancellation import HAD_ENDED, by_queue, cancel
+from inconcert.tasks.following.group_results import MemberResult, read_results
 from inconcert.tasks.following.job import Job, JobLink
-from inconcert.tasks.following.watch import Watches
 from inconcert.tasks.records.dependents import pass_on
 from inconcert.tasks.records.group_ids import callback_id, member_id
 from inconcert.tasks.records.store import (
@@ -29,7 +29,6 @@ from inconcert.tasks.records.store import (
     CLOSE_GROUP,
     INSPECT_GROUP,
     OPEN_GROUP,
-    JobKeyspace,
 )
 from inconcert.tasks.sending.draft import Draft, NewJob
 from inconcert.tasks.sending.group_calls import Calls, check_call, check_calls, check_member, each_call
@@ -115,14 +114,13 @@ class Group:
         id: Which group.
     """
 
-    __slots__ = ("_jobs", "_keys", "_ref", "_watches", "id")
+    __slots__ = ("_jobs", "_keys", "_link", "_ref", "id")
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches, group_id: str) -> None:
+    def __init__(self, link: JobLink, group_id: str) -> None:
         self.id = group_id
-        self._ref = ref
-        self._jobs = jobs
-        self._keys = jobs.of_id(group_id)
-        self._watches = watches
+        self._link = link
+        self._ref, self._jobs, _ = link
+        self._keys = link.jobs.of_id(group_id)
 
     def __repr__(self) -> str:
         return f"<Group {self.id}>"
@@ -207,6 +205,26 @@ class Group:
         state, _, total, succeeded, failed, cancelled = await self._inspect()
         return GroupProgress(total, succeeded, failed, cancelled, is_closed=state != b"open")
 
+    def results(self, *, start: int = 0) -> AsyncIterator[MemberResult]:
+        """What became of each member, in the order in which they were given: `async for member in group.results()`.
+
+        For a group that was begun with `keep_results=True`. In its callback all of them have ended. Elsewhere, those
+        that have not ended are there with their state.
+
+        Args:
+            start: The number of the first one.
+
+        Raises:
+            ValueError: `start` is not a number from 0.
+            GroupResultsGone: It keeps no results, or its callback has ended; also in the middle, instead of a gap.
+            GroupNotFound: There is no such group, or it ended a day ago.
+            Unavailable: The server could not be asked.
+
+        Cost: 1 round trip for 500 members, or 1 MiB of results; 2 if these have more than 16 KiB. Only these are in
+            memory.
+        """
+        return read_results(self._ref, self._keys, self.id, whole("start", start, least=0))
+
     async def cancel(self) -> int:
         """Cancel the callback and all members that have not ended; no more can be added.
 
@@ -234,7 +252,7 @@ class Group:
     # Private.
 
     def _job(self, job_id: str) -> Job[JSON]:
-        return Job(JobLink(self._ref, self._jobs, self._watches), job_id, is_new=False)
+        return Job(self._link, job_id, is_new=False)
 
     async def _cancel(self, ids: Sequence[str]) -> int:
         """Cancel these jobs of the group, in their queues; returns how many had not ended."""
@@ -352,9 +370,7 @@ class Group:
         )
 
 
-async def open_group(
-    ref: SessionRef, jobs: JobKeyspace, watches: Watches, then: Draft[Any] | None, when: GroupWhen
-) -> Group:
+async def open_group(link: JobLink, then: Draft[Any] | None, when: GroupWhen, *, keep_results: bool) -> Group:
     """Begin a group; see `Coordinator.group`."""
     if when not in get_args(GroupWhen):
         raise ValueError(f"when is {when!r}; give 'succeeded' or 'ended'")
@@ -365,11 +381,13 @@ async def open_group(
                 f"{then!r} has unique=, after= or at=, which the callback of a group cannot have; a delay= counts from "
                 "the end of the group"
             )
-    session = ref.session
-    id_, keys = jobs.draw(session.new_address(), None)
-    group = Group(ref, jobs, watches, id_)
+    session = link.ref.session
+    id_, keys = link.jobs.draw(session.new_address(), None)
+    group = Group(link, id_)
+    results = "kept" if keep_results else ""
     if then is None:
-        await session.run(OPEN_GROUP(keys, group=id_, when="-", id="", envelope="", delay_ms=0, name=""))
+        opening = OPEN_GROUP(keys, group=id_, when="-", id="", envelope="", delay_ms=0, name="", results=results)
+        await session.run(opening)
         return group
     with Traced(session.observers, [then]) as traced:
         callback = NewJob.under(callback_id(id_), then, session, keys, trace=traced.trace)
@@ -381,6 +399,7 @@ async def open_group(
             envelope=callback.text,
             delay_ms=then.options.delay_ms(),
             name=then.options.queue,
+            results=results,
         )
         await session.run(command)
         traced.jobs = [callback]
