@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from inconcert._redis.protocol.scripts import parameters
+from tests.support.each import each
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/contributing/architecture.md").read_text("utf-8")
@@ -30,19 +29,19 @@ def test_something_is_found() -> None:
     assert len(named_scripts()) > 5
 
 
-@pytest.mark.parametrize("name", named_files())
+@each("name", named_files())
 def test_file_is_there(name: str) -> None:
     """A file that the page names exists, in the package or in the repository."""
     assert (SOURCE / name).exists() or (ROOT / name).exists()
 
 
-@pytest.mark.parametrize("name", named_scripts())
+@each("name", named_scripts())
 def test_script_is_there(name: str) -> None:
     """A script that the page names exists."""
     assert (LUA / f"{name}.lua").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     "key",
     sorted(
         given.name

@@ -15,6 +15,7 @@ from mkdocs.utils.meta import get_data
 import inconcert
 from inconcert import durable
 from inconcert._redis.operate.rights import _DATA, Server, least_rights, sentinel_rights
+from tests.support.each import each
 from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, blocks, links, python, targets, title
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
@@ -23,7 +24,7 @@ MADE = {"AGENTS.md", "llms.txt"}  # by docs/llms.py
 _DIRECTIVE = re.compile(r"^::: (?P<name>[\w.]+)$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=title)
+@each("page", PAGES, ids=title)
 def test_python_on_a_page_compiles(page: Path) -> None:
     """Every Python block parses, with `await` allowed outside a function."""
     for block in python(page.read_text("utf-8")):
@@ -31,7 +32,7 @@ def test_python_on_a_page_compiles(page: Path) -> None:
         compile(source, page, "exec", flags=ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=title)
+@each("page", PAGES, ids=title)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     """Every link to another page or within one names a file or folder that is there, and a heading of it."""
     dead: list[str] = []
@@ -52,7 +53,7 @@ def test_readme_links_work_where_it_is_read_alone() -> None:
     assert list(links(readme)) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=title)
+@each("page", PAGES, ids=title)
 def test_addresses_of_the_project_lead_somewhere(page: Path) -> None:
     """A whole address on the project's site names a page and a heading of it; one in its repository, a file."""
     dead: list[str] = []
@@ -83,7 +84,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=title)
+@each("page", sorted(DOCS.rglob("*.md")), ids=title)
 def test_page_has_a_description(page: Path) -> None:
     """For results of a search, and for `llms.txt`: a sentence or two, which fit in what a search engine shows."""
     assert 50 <= len(description(page)) <= 160

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.support.each import each
 from tests.support.pages import DOCS, ROOT
 
 SOURCES = sorted(
@@ -24,7 +23,7 @@ REPEATED = re.compile(
 )
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "src" / "inconcert").as_posix())
+@each("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "src" / "inconcert").as_posix())
 def test_nothing_is_repeated(path: Path) -> None:
     """An error that any call may raise is named where there is more to say of it; so is a cost."""
     assert REPEATED.findall(path.read_text("utf-8")) == []

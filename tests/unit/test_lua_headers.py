@@ -13,6 +13,7 @@ import pytest
 
 import inconcert
 from inconcert._redis.protocol.scripts import Parameter, Script, load, parameters
+from tests.support.each import each
 from tests.support.lua_files import FILES, FORMS, INCLUDED, PLUGS, text_of, title
 
 TYPES = {"hash", "list", "set", "string", "zset"}
@@ -53,7 +54,7 @@ def test_scripts_are_found() -> None:
     assert FILES
 
 
-@pytest.mark.parametrize("script", FILES, ids=title)
+@each("script", FILES, ids=title)
 def test_header_begins_with_the_name_of_its_script(script: Path) -> None:
     """The first line is `-- folder/verb: purpose`, by the file's own path."""
     found = _TITLE.match(script.read_text("utf-8"))
@@ -62,7 +63,7 @@ def test_header_begins_with_the_name_of_its_script(script: Path) -> None:
     assert found["title"] == title(script)
 
 
-@pytest.mark.parametrize("script", FORMS)
+@each("script", FORMS)
 def test_header_says_keys_result_repetition_and_cost(script: str) -> None:
     """A script names at least one key, and has one line each for RETURNS, TWICE and COST."""
     header, _ = split(text_of(script))
@@ -72,13 +73,13 @@ def test_header_says_keys_result_repetition_and_cost(script: str) -> None:
         assert len(re.findall(rf"^-- {word} +\S", header, re.MULTILINE)) == 1, f"not exactly one '-- {word}' line"
 
 
-@pytest.mark.parametrize("script", FORMS)
+@each("script", FORMS)
 def test_header_names_what_the_code_uses(script: str) -> None:
     """Keys and arguments of the header are those of the code, no more and no fewer, and never by number."""
     assert disagreements(*split(text_of(script))) == []
 
 
-@pytest.mark.parametrize("script", FORMS)
+@each("script", FORMS)
 def test_names_in_a_header_are_keywords_of_the_caller(script: str) -> None:
     """Callers give keys and arguments by these names, so each is a Python name, and there once."""
     given = parameters(split(text_of(script))[0])
@@ -110,7 +111,7 @@ def _documented(script: Script) -> Iterator[tuple[str, str]]:
                 yield name, said[1]
 
 
-@pytest.mark.parametrize("script", FORMS)
+@each("script", FORMS)
 def test_what_each_key_holds_is_said(script: str, documented: dict[str, dict[str, str]]) -> None:
     """Where its bundle names it; or in the header, as `--  name: type`, if the caller gives it by itself."""
     header, _ = split(text_of(script))
@@ -121,7 +122,7 @@ def test_what_each_key_holds_is_said(script: str, documented: dict[str, dict[str
     assert [name for name in keys if of_bundles.get(name, here.get(name, "")) not in {*TYPES, "also", "holders"}] == []
 
 
-@pytest.mark.parametrize("script", FORMS)
+@each("script", FORMS)
 def test_guards_expect_what_a_key_holds(script: str, documented: dict[str, dict[str, str]]) -> None:
     """`-- @guard queue:list` has the type of the bundle."""
     of_bundles = documented[script]
@@ -130,7 +131,7 @@ def test_guards_expect_what_a_key_holds(script: str, documented: dict[str, dict[
     assert [name for name, kind in pairs if of_bundles.get(name.rpartition(".")[2], kind) not in {kind, "also"}] == []
 
 
-@pytest.mark.parametrize("path", [*FILES, *INCLUDED, *PLUGS], ids=title)
+@each("path", [*FILES, *INCLUDED, *PLUGS], ids=title)
 def test_includes_are_what_is_called(path: Path) -> None:
     """A file, or a function of a plug, includes what it calls, and no more: nothing leans on what another includes."""
     whole = path.read_text("utf-8")
@@ -142,7 +143,7 @@ def test_includes_are_what_is_called(path: Path) -> None:
         assert sorted(_INCLUDE.findall(text)) == sorted(calls & {include.stem for include in INCLUDED} - functions)
 
 
-@pytest.mark.parametrize("include", INCLUDED, ids=title)
+@each("include", INCLUDED, ids=title)
 def test_include_is_one_function_of_its_arguments(include: Path) -> None:
     """An include is one `local function` named as its file, that is given what it needs."""
     _, body = split(text_of(title(include)))
@@ -152,7 +153,7 @@ def test_include_is_one_function_of_its_arguments(include: Path) -> None:
     assert not re.search(r"\b(?:KEYS|ARGV)\b", body)
 
 
-@pytest.mark.parametrize("include", INCLUDED, ids=title)
+@each("include", INCLUDED, ids=title)
 def test_include_is_used(include: Path) -> None:
     """Some script or include inserts it."""
     assert any(include.stem in _INCLUDE.findall(path.read_text("utf-8")) for path in [*FILES, *INCLUDED, *PLUGS])

@@ -3,6 +3,7 @@
 import pytest
 
 from inconcert._redis.protocol.scripts import assemble, load, read
+from tests.support.each import each
 from tests.support.lua import Names, instructions_of, names_of
 from tests.support.lua_files import FORMS, text_of
 
@@ -18,7 +19,7 @@ def test_scripts_are_found() -> None:
     assert FORMS
 
 
-@pytest.mark.parametrize("script", FORMS)
+@each("script", FORMS)
 def test_script_knows_the_names_that_it_uses(script: str) -> None:
     """It reads no global that the server does not give it, such as an include that is missing, and sets none."""
     names = names_of(load(script).source)
@@ -27,13 +28,13 @@ def test_script_knows_the_names_that_it_uses(script: str) -> None:
     assert names.assigned == set()
 
 
-@pytest.mark.parametrize("script", FORMS)
+@each("script", FORMS)
 def test_script_reads_each_local(script: str) -> None:
     """What it computes, takes apart or includes is used; `_` is for what is not."""
     assert names_of(load(script).source).unused == []
 
 
-@pytest.mark.parametrize("script", FORMS)
+@each("script", FORMS)
 def test_script_without_comments_does_the_same(script: str) -> None:
     """No server is sent comments, and none of the code is taken for one."""
     _, _, group = script.partition("+")

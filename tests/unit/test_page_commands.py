@@ -12,6 +12,7 @@ import typer
 
 from inconcert import Coordinator, JobOptions
 from inconcert.cli.commands import app
+from tests.support.each import each
 from tests.support.pages import DOCS, PAGES, title
 
 READ = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names parts of commands, and those that were
@@ -60,7 +61,7 @@ def refused(command: str) -> str | None:
     return f"{context.params['stray']} is left over" if context.params.get("stray") else None
 
 
-@pytest.mark.parametrize("page", READ, ids=title)
+@each("page", READ, ids=title)
 def test_command_on_a_page_is_one_that_the_command_line_reads(page: Path) -> None:
     """Each `inconcert ...` line: its command, its options and their values."""
     why = {command: refused(command) for command in commands(page.read_text("utf-8"))}
@@ -74,7 +75,7 @@ def test_wrong_command_is_found(command: str) -> None:
     assert refused(command)
 
 
-@pytest.mark.parametrize("page", HOW_TO, ids=title)
+@each("page", HOW_TO, ids=title)
 def test_page_names_the_extras_that_its_code_needs(page: Path) -> None:
     """In a line of pip, so that who follows it has all that it uses."""
     text = page.read_text("utf-8")
@@ -84,7 +85,7 @@ def test_page_names_the_extras_that_its_code_needs(page: Path) -> None:
     assert {extra for extra, use in USES.items() if re.search(use, text, re.MULTILINE)} - named == set()
 
 
-@pytest.mark.parametrize("page", HOW_TO, ids=title)
+@each("page", HOW_TO, ids=title)
 def test_page_runs_no_example_that_is_not_installed(page: Path) -> None:
     """The examples are in the repository, so a page links to one, or says that it needs a copy of the repository."""
     text = page.read_text("utf-8")

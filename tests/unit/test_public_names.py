@@ -13,6 +13,7 @@ import pytest
 
 import inconcert
 from inconcert import errors
+from tests.support.each import each
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -278,7 +279,7 @@ def test_every_exported_error_derives_from_one_base() -> None:
     assert [error for error in raised if not issubclass(error, errors.InconcertError)] == []
 
 
-@pytest.mark.parametrize("name", FACES)
+@each("name", FACES)
 def test_class_shows_what_users_may_use(name: str) -> None:
     """Its public names are those of the list, in order."""
     public = [attribute for attribute in dir(getattr(inconcert, name)) if not attribute.startswith("_")]

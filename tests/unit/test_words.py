@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.each import each
 from tests.support.pages import PAGES, ROOT, blocks, title
 
 PLACES = [*PAGES, ROOT / "examples", ROOT / "src" / "inconcert"]
@@ -164,7 +165,7 @@ def files(places: Iterable[Path]) -> list[Path]:
     return sorted({file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])})
 
 
-@pytest.mark.parametrize("path", files(PLACES), ids=title)
+@each("path", files(PLACES), ids=title)
 def test_prose_has_none_of_the_phrases(path: Path) -> None:
     """It says it in the words of a native writer."""
     found = [
