@@ -411,7 +411,7 @@ async def test_tasks(tutorial: Tutorial) -> None:
     counter.end()
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 async def test_order(tutorial: Tutorial, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/tutorial/order.md, its first part: workers die in a loop, a wait and a sleep, and while they undo."""
     monkeypatch.setenv("INCONCERT_URL", server.url)
@@ -460,7 +460,7 @@ async def test_daily(tutorial: Tutorial, server: RealServer, namespace: str, mon
             await tutorial.type(command, expected)
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 @pytest.mark.timeout(240)
 async def test_django(tutorial: Tutorial, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/tutorial/django.md, from top to end: a project, its worker, its test, and the list of dead letters."""

@@ -89,7 +89,14 @@ async def test_shop_serves_and_ends_with_open_streams(framework: str, start: Sta
     assert [line for line in lines if not line.startswith(USUAL)] == []
 
 
-@pytest.mark.parametrize("framework", COMMANDS)
+@pytest.mark.parametrize(
+    "framework",
+    [
+        pytest.param("aiohttp", marks=pytest.mark.torture),
+        "fastapi",
+        pytest.param("litestar", marks=pytest.mark.torture),
+    ],
+)
 async def test_shop_that_is_killed_loses_nothing(
     framework: str, concert: Coordinator, start: Start, tmp_path: Path
 ) -> None:
