@@ -49,7 +49,7 @@ class Claimer(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was presumed dead, or has ended."""
+        """True if it was presumed dead, or has ended."""
         ...
 
     @property
@@ -74,7 +74,7 @@ class Claimer(Protocol):
         """The same, without waiting for the reply."""
 
     def holds(self, claimed: "ClaimState") -> bool:
-        """Whether no end of it was sent yet, and it is not lost."""
+        """True if no end of it was sent yet, and it is not lost."""
         ...
 
 
@@ -270,17 +270,17 @@ class ClaimState(ABC):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether two workers have died with it: such jobs are claimed one at a time."""
+        """True if two workers have died with it: such jobs are claimed one at a time."""
         return self.attempt - self._failures - 1 >= _SUSPECT
 
     @property
     def is_last_attempt(self) -> bool:
-        """Whether it is dead-lettered if this attempt fails."""
+        """True if it is dead-lettered if this attempt fails."""
         return self._failures + 1 >= self._max_attempts
 
     @property
     def ends_alone(self) -> bool:
-        """Whether its end is a script of its own, instead of one for all that end in the same turn; not if plain."""
+        """True if its end is a script of its own, instead of one for all that end in the same turn; not if plain."""
         return False
 
     @abstractmethod
@@ -456,7 +456,7 @@ class Claimed(Generic[S]):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, or was lost."""
+        """True if it has ended, or was lost."""
         return self._state.is_over
 
     @property
@@ -466,7 +466,7 @@ class Claimed(Generic[S]):
 
 
 def _is_from_outside(error: BaseException) -> bool:
-    """Whether this exception ended the body from outside, rather than being raised by it.
+    """True if this exception ended the body from outside, rather than being raised by it.
 
     The current task was cancelled, or an async generator was closed while it yielded from the body: then the error was
     raised in that generator only.

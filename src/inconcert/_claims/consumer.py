@@ -1,4 +1,4 @@
-"""What a consumer has while it is open: its partitions, a way to sleep, and background tasks."""
+"""The parts of an open consumer: its partitions, a way to sleep, and background tasks."""
 
 import asyncio
 import logging
@@ -198,11 +198,11 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     @property
     @abstractmethod
     def _wants_more(self) -> bool:
-        """Whether anything here still wants what is claimed next."""
+        """True if anything here still wants what is claimed next."""
 
     @property
     def _has_worker(self) -> bool:
-        """Whether there is a worker that was not presumed dead."""
+        """True if there is a worker that was not presumed dead."""
         return any(partition.worker is not None and not partition.worker.is_lost for partition in self._partitions)
 
     @abstractmethod

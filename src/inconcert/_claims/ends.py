@@ -30,7 +30,7 @@ ENDED_WITH_DEPENDENTS = 2  # what a script returns that has ended a job with dep
 
 
 class WorkerOwner(Protocol):
-    """What a worker notifies: the consumer that claims through it."""
+    """The object that a worker notifies: the consumer that claims through it."""
 
     def on_dead_workers(self, workers: list[str]) -> None:
         """These other workers were found dead."""
@@ -60,12 +60,12 @@ class LeasedWorker(Protocol):
 
     @property
     def lease(self) -> float:
-        """How long it is presumed alive without a heartbeat, in seconds."""
+        """Seconds for which it is presumed alive without a heartbeat."""
         ...
 
     @property
     def about(self) -> bytes:
-        """What it says of itself, for those that list workers; empty for nothing."""
+        """Its description for lists of workers; empty if it gives none."""
         ...
 
     def beaten(self, reply: Reply, asked_at: float) -> None:
@@ -81,7 +81,7 @@ class LeasedWorker(Protocol):
         """These may not have reached the server."""
 
     def was_first_time(self, call: Call) -> bool:
-        """Whether an end that found nothing to end had succeeded before, and only its reply was lost."""
+        """True if an end that found nothing to end had succeeded before, and only its reply was lost."""
         ...
 
     def acknowledged(self, ended: "Sequence[Ended]") -> None:
@@ -120,7 +120,7 @@ class Heartbeat(Call):
 
 
 class _HoldClock(Call):
-    """What a worker sends while its heartbeat is refused because its slot moves key by key."""
+    """The sender of a worker's commands while its heartbeat is refused because its slot moves key by key."""
 
     __slots__ = ("_asked_at", "_worker")
 

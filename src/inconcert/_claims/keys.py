@@ -209,7 +209,7 @@ HELD = load("claims/held").bind(ClaimKeys)
 
 
 def split_body(body: bytes) -> tuple[int, bytes]:
-    """When it was put in, in server ms, and its text; 0 if the time cannot be read."""
+    """The time at which it was put in, in server ms, and its text; 0 if the time cannot be read."""
     put_ms, _, text = body.partition(b" ")
     if text[:1].isdigit():  # for how many crashes it is good, and its limits; or an item that is a number
         _, _, after = text.partition(b" ")

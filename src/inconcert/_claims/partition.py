@@ -1,4 +1,4 @@
-"""What a consumer has in each partition from which it claims: a worker, and what moves and recovers there.
+"""The parts of a consumer in one partition: a worker, and the tasks that move and recover its entries.
 
 All that is claimed under one tag is a partition: a queue of items has one, tasks may have several.
 """
@@ -160,7 +160,7 @@ class ClaimPartition(Generic[C]):
 
     @property
     def may_have_more(self) -> bool:
-        """Whether a claim is worth its round trip."""
+        """True if a claim is worth its round trip."""
         return not self._is_late and not self.is_dry and time.monotonic() >= self._left_out_until
 
     def leave_out(self) -> None:

@@ -1,4 +1,4 @@
-"""What a consumer did last, for whatever judges whether it works."""
+"""The latest acts of a consumer, for the checks that judge whether it works."""
 
 from typing import NamedTuple
 

@@ -4,14 +4,14 @@ __all__ = ["Suspects"]
 
 
 class Suspects:
-    """What the workers of a consumer hold with which two workers have died: one at a time, in all partitions."""
+    """Entries with which two workers have died: a consumer holds one at a time, in all partitions."""
 
     def __init__(self) -> None:
         self._held: set[str] = set()
         self._asker: object = None  # the worker whose claim may bring one
 
     def may_take(self, asker: object) -> bool:
-        """Whether this worker's claim may bring one; then no other's may until it was answered."""
+        """True if this worker's claim may bring one; then no other's may until it was answered."""
         if self._held or self._asker not in (None, asker):
             return False
         self._asker = asker

@@ -78,7 +78,7 @@ class Watchdog:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread lives, or has not started."""
+        """True if the thread lives, or has not started."""
         return self._thread is None or self._thread.is_alive()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What one worker holds: its heartbeat, what it has claimed, and how that ends.
+"""The state of one worker: its heartbeat, its claims, and their ends.
 
 A worker is alive while its heartbeat is renewed, and holds all its claims, however long they take.  When the heartbeat
 cannot be renewed in time, everything that the worker holds is stopped by the local clock, before the server lets
@@ -117,7 +117,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     @property
     def deadline(self) -> float:
-        """When it is presumed dead unless a heartbeat is renewed, by whichever thread."""
+        """The time at which it is presumed dead unless a heartbeat is renewed, by whichever thread."""
         return max(self._deadline, self._deadline_aside)
 
     async def begin(self) -> Self:
@@ -218,7 +218,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self._nack(claimed, verdict, delay=delay, reason=reason)
 
     def holds(self, claimed: ClaimState) -> bool:
-        """Whether no end of it was sent yet, and it is not lost."""
+        """True if no end of it was sent yet, and it is not lost."""
         return self._held.get(claimed.place) is claimed
 
     def unconfirmed(self, ends: Iterable[Ended | Nack]) -> None:
@@ -227,7 +227,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self._unconfirmed += ends
 
     def was_first_time(self, call: Call) -> bool:
-        """Whether an end that found nothing to end had succeeded before, and only its reply was lost."""
+        """True if an end that found nothing to end had succeeded before, and only its reply was lost."""
         return call.sends > 1 and not self.is_lost and time.monotonic() < self.deadline
 
     def acknowledged(self, ended: Sequence[Ended]) -> None:
@@ -344,7 +344,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         return local_deadline(asked_at, left_ms / 1000) if at_ms >= 0 and left_ms > 0 else 0.0
 
     def _has_stopped(self, status: int) -> bool:
-        """Whether a claim that answers so came to something that another form of the script is to claim."""
+        """True if a claim that answers so came to something that another form of the script is to claim."""
         del status
         return False
 

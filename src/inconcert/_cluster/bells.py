@@ -1,4 +1,4 @@
-"""Where the idle consumers of a process sleep on a cluster: in line on each of their bells, to be told by the inbox.
+"""The sleep of idle consumers on a cluster: they stand in line on each of their bells, and the inbox wakes them.
 
 `BLPOP` takes keys of one slot only, so it would need a connection for each.  Instead, a process writes itself down on
 the bell, and the script that rings it tells the first in line, in the slot of both.  A place may outlast the sleep:

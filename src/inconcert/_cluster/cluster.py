@@ -109,7 +109,7 @@ class Cluster:
         return self._pools.pool(node)
 
     def pool_of(self, key: str) -> Pool:
-        """Where connections to the master of this key come from.
+        """The source of connections to the master of this key.
 
         Raises:
             Unavailable: Its slot has none now.

@@ -49,12 +49,12 @@ class ShardedInbox(Inbox):
         self._slot_of[address] = slot
 
     def listens(self, key: str) -> bool:
-        """Whether this process has subscribed in the slot of this key."""
+        """True if this process has subscribed in the slot of this key."""
         slot = self._slots.get(slot_of(key))
         return slot is not None and slot.confirmed.is_set()
 
     def losses(self, key: str) -> int:
-        """How often this process may have missed what scripts on this key said, or has lost its places in line."""
+        """The number of times that this process may have missed a message of scripts on this key, or lost its place."""
         slot = self._slots.get(slot_of(key))
         return 0 if slot is None else slot.losses
 
@@ -72,7 +72,7 @@ class ShardedInbox(Inbox):
 
     @property
     def has_waiters(self) -> bool:
-        """Whether anyone waits for messages."""
+        """True if anyone waits for messages."""
         return any(slot.waiting for slot in self._slots.values())
 
     def recheck(self, concerns: Callable[[int], bool]) -> None:
@@ -100,7 +100,7 @@ class ShardedInbox(Inbox):
 
 
 class _Slot:
-    """Who waits in a slot; listens to its channel.
+    """The listener to the channel of a slot, for all that wait there.
 
     Attributes:
         confirmed: Set once this process has subscribed.

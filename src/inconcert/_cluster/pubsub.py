@@ -126,7 +126,7 @@ class ShardedPubSub:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anyone listens."""
+        """True if anyone listens."""
         every = [*self._shards.values(), *([self._patterns] if self._patterns is not None else [])]
         return bool(self._homeless) or any(each.has_listeners for each in every)
 

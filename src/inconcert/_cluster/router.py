@@ -102,12 +102,12 @@ class Router:
 
     @property
     def is_full(self) -> bool:
-        """Whether `has_room` would wait, for some key."""
+        """True if `has_room` would wait, for some key."""
         return any(channel.is_full for channel in self._channels.values())
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way to any master."""
+        """True if nothing is under way to any master."""
         return all(channel.is_idle for channel in self._channels.values())
 
     def under_way(self) -> Iterable[Call]:
@@ -153,7 +153,7 @@ class Router:
         return all(map(self._is_well, self._channels.values()))
 
     def _is_well(self, channel: Channel) -> bool:
-        """Whether it is connected, and does not wait unusually long for an answer."""
+        """True if it is connected, and does not wait unusually long for an answer."""
         return channel.is_connected and not channel.trouble("", self._loop.time() - _SLOW)
 
     def _connected_to(self, node: Node) -> Channel | None:
@@ -258,5 +258,5 @@ class _Pause:
 
     @property
     def is_on(self) -> bool:
-        """Whether it has begun and not ended."""
+        """True if it has begun and not ended."""
         return bool(self.calls)

@@ -41,7 +41,7 @@ class SlotMap:
 
     @classmethod
     def read(cls, reply: Reply, reachable: Reachable) -> Self:
-        """What `CLUSTER SLOTS` answers.
+        """The slots and masters in the reply to `CLUSTER SLOTS`.
 
         Args:
             reply: `[[first, last, [host, port, ...] of the master, [host, port, ...] of a replica, ...], ...]`.
@@ -70,5 +70,5 @@ class SlotMap:
         self.masters |= {node}
 
     def changed_since(self, other: "SlotMap") -> bool:
-        """Whether a slot has another master here than there."""
+        """True if a slot has another master here than there."""
         return self.owners != other.owners

@@ -81,7 +81,7 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
         return held
 
     def _trouble(self, since: float) -> InconcertError | None:
-        """What has prevented the server from answering since this time, by the loop's clock; None if unknown."""
+        """The cause that has kept the server from answering since this time, by the loop's clock; None if unknown."""
         del since
         return None
 

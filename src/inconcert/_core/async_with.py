@@ -13,7 +13,7 @@ __all__ = ["AsyncWith", "Enterable"]
 
 
 class Enterable(Protocol):
-    """What is acquired: the engine's side of it."""
+    """The engine's side of the thing that is acquired."""
 
     def enter(self) -> None:
         """Begin a body."""
@@ -81,7 +81,7 @@ class AsyncWith(ABC, Generic[StateT, FaceT_co]):
         return self._face(held)
 
     def _found(self, held: Enterable | None) -> Enterable:
-        """What to release: the entry's; for a plain call, the last of this task, or else of a task that has ended."""
+        """The lease to release: the entry's; for a plain call, the last of this task, or of a task that has ended."""
         if held is not None:
             return held
         if not self._entered:

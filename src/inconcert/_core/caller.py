@@ -22,7 +22,7 @@ Noted: TypeAlias = tuple[str | None, CodeType | None, int]  # label, code, offse
 
 
 class _IsOurs(dict[str, bool]):
-    """Whether the code of a file is passed over."""
+    """True if the code of a file is passed over."""
 
     def __missing__(self, file: str) -> bool:
         is_ours = self[file] = file.startswith(_OURS)
@@ -49,7 +49,7 @@ def note(label: str | None = None, ours: int = 2) -> Noted:
 
 
 def is_user_code(code: CodeType) -> bool:
-    """Whether this is neither our own code nor an event loop's."""
+    """True if this is neither our own code nor an event loop's."""
     return not _is_ours[code.co_filename] and not code.co_filename.startswith(_LOOPS)
 
 

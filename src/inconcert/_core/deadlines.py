@@ -79,7 +79,7 @@ def _of_task(task: Task, work: object) -> list[Deadline]:
 
 
 def _entered(running: object) -> Iterator[object]:
-    """What a suspended coroutine or generator has entered by `async with` and `with`, the outermost first."""
+    """The context managers that a suspended coroutine or generator has entered, the outermost first."""
     on_stack = gc.get_referents(running)
     for at, found in enumerate(on_stack):
         if isinstance(found, MethodType) and found.__name__ in _EXITS:

@@ -1,4 +1,4 @@
-"""Which `__aenter__` an `__aexit__` belongs to, when many tasks enter one object and leave it in any order.
+"""The pairing of `__aexit__` with its `__aenter__`, when many tasks enter and leave one object in any order.
 
 `async with` looks `__aexit__` up before it calls `__aenter__`, and at the end calls what it has looked up: the language
 defines it so, and `AsyncExitStack` does the same. Here each look-up returns another entry, and the `__aenter__` that

@@ -1,4 +1,4 @@
-"""How a namespace is divided and stored: numbers that all its processes must share, as the first of them recorded.
+"""The layout of a namespace: numbers that all its processes must share, as the first of them recorded them.
 
 The keys of jobs and chats depend on these numbers, so a process with others would not find what the rest have stored.
 """

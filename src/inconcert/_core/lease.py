@@ -1,4 +1,4 @@
-"""What acquiring returns: a lease's small public face, which refers to its engine."""
+"""A lease: the small public face that acquiring returns, which refers to its engine."""
 
 from typing import Generic, TypeVar
 
@@ -33,7 +33,7 @@ class HeldLease(Generic[StateT]):
 
     @property
     def name(self) -> str:
-        """Which one."""
+        """Its name."""
         return self._state.name
 
     @property
@@ -48,7 +48,7 @@ class HeldLease(Generic[StateT]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it ended without a release; known without asking the server."""
+        """True if it ended without a release; known without asking the server."""
         return self._state.is_lost
 
     async def lost(self) -> None:
@@ -110,7 +110,7 @@ class Lease(HeldLease[PermitState]):
 
     @property
     def previous_lost(self) -> bool:
-        """Whether a holder before lost its lease instead of releasing it: what it began may be half done.
+        """True if a holder before lost its lease instead of releasing it: what it began may be half done.
 
         It died, stood still, dropped its lease, was closed with it, or the lease was released by force. Each loss is
         told once, to the next holder; if that one is cancelled before it has the lease, to the one after it. A

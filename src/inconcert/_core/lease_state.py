@@ -85,12 +85,12 @@ class LeaseState(ABC):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it ended without a release, by the local clock."""
+        """True if it ended without a release, by the local clock."""
         return self._is_lost or (not self.is_released and time.monotonic() >= self.deadline)
 
     @property
     def is_over(self) -> bool:
-        """Whether it is released, or lost."""
+        """True if it is released, or lost."""
         return self.is_released or self.is_lost
 
     @property

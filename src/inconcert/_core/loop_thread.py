@@ -20,7 +20,7 @@ _LEAVING = 5.0  # seconds that an interrupted caller waits at most until it has 
 
 
 class Opened(Protocol):
-    """What is open there."""
+    """The object that is open there."""
 
     async def open(self) -> object:
         """Open it."""

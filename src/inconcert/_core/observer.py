@@ -50,17 +50,17 @@ class ObservedJob(Protocol):
 
     @property
     def is_dependent(self) -> bool:
-        """Whether it runs after others."""
+        """True if it runs after others."""
         ...
 
     @property
     def was_begun(self) -> bool:
-        """Whether steps of it were kept before this run; known once its body has asked for one."""
+        """True if steps of it were kept before this run; known once its body has asked for one."""
         ...
 
     @property
     def begins_anew(self) -> bool:
-        """Whether it was given back, and nothing of this run is kept: the next one is as if this had not been."""
+        """True if it was given back, and nothing of this run is kept: the next one is as if this had not been."""
         ...
 
     @property

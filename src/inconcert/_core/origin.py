@@ -22,7 +22,7 @@ Question = tuple[Command, Callable[[Reply], None]]  # and what checks its answer
 
 
 class Origin:
-    """What the commands of one opening have in common, however they are sent.
+    """The facts that the commands of one opening have in common, however they are sent.
 
     Args:
         keys: The keys of the namespace.
@@ -62,7 +62,7 @@ class Origin:
         return number
 
     def rights(self) -> Question:
-        """Whether the server serves us, and not in the middle of a script that has changed something already.
+        """True if the server serves us, and not in the middle of a script that has changed something already.
 
         Raises:
             Unavailable: From the check: the user may not publish.
@@ -79,7 +79,7 @@ class Origin:
         return command, check
 
     def questions(self, layout: Layout) -> tuple[Question, ...]:
-        """What is asked once when connected, before anything else.
+        """The command that is sent once when connected, before anything else.
 
         Raises:
             Unavailable: From a check, as for `rights`.

@@ -334,7 +334,7 @@ class _Release(ReleaseCall):
 
 
 class _Drop(Call):
-    """What releases a lease while its line cannot be served, because its slot moves key by key; that is done later."""
+    """The release of a lease while its line cannot be served, because its slot moves key by key; that is done later."""
 
     __slots__ = ("_release",)
 

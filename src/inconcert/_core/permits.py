@@ -82,7 +82,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         self._label = label
 
     async def locked(self) -> bool:
-        """Whether `acquire` would wait: there are not enough free permits, or others wait already."""
+        """True if `acquire` would wait: there are not enough free permits, or others wait already."""
         standing = await self._inspect()
         return standing.held + self._permits > self._terms.limit or standing.waiting > 0
 
@@ -159,7 +159,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
 
 
 class Standing(NamedTuple):
-    """How many are in line, how many hold a permit, and the first 1,000 of these."""
+    """The number of waiters, the number of holders, and the first 1,000 holders."""
 
     waiting: int
     held: int

@@ -129,7 +129,7 @@ class Place(Call, InboxReceiver):
 
     @abstractmethod
     def _request(self) -> Command:
-        """What asks, with the ticket as it is."""
+        """The script that asks, with the ticket as it is."""
 
     @abstractmethod
     def _take(self, reply: Reply) -> None:

@@ -26,18 +26,18 @@ _TOGETHER = 0.25  # of the time between a renewal and the deadline: leases that 
 
 
 def local_deadline(asked_at: float, life: float) -> float:
-    """When a lease of `life` seconds that was requested at `asked_at` ends for us."""
+    """The time at which a lease of `life` seconds that was requested at `asked_at` ends for us."""
     return asked_at + life * (1 - _CLOCK_DRIFT)
 
 
 def next_renewal(deadline: float) -> float:
-    """When to renew a lease that lasts from now until this deadline."""
+    """The time to renew a lease that lasts from now until this deadline."""
     now = time.monotonic()
     return now + (deadline - now) * RENEW_AFTER
 
 
 def next_try(deadline: float, ttl: float) -> float:
-    """When to renew again after a renewal has failed now."""
+    """The time to renew again after a renewal has failed now."""
     return min(deadline, time.monotonic() + ttl * TRY_AGAIN)
 
 
@@ -51,7 +51,7 @@ class Renewable(Protocol):
 
     @property
     def name(self) -> str:
-        """Which one."""
+        """Its name."""
         ...
 
     @property
@@ -61,12 +61,12 @@ class Renewable(Protocol):
 
     @property
     def deadline(self) -> float:
-        """When it is lost unless renewed."""
+        """The time at which it is lost unless renewed."""
         ...
 
     @property
     def renew_at(self) -> float:
-        """When to renew it: the deadline itself while a renewal is under way."""
+        """The time to renew it: the deadline itself while a renewal is under way."""
         ...
 
     def start_renewal(self) -> None:
@@ -109,12 +109,12 @@ class Renewal:
         self._kept.pop(lease.holder, None)
 
     def keeps(self, holder: str) -> bool:
-        """Whether this holder was added, and not removed or lost."""
+        """True if this holder was added, and not removed or lost."""
         return holder in self._kept
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything is held."""
+        """True if anything is held."""
         return bool(self._kept)
 
     def lease(self, holder: str) -> Renewable | None:

@@ -35,7 +35,7 @@ _MOST_REPLICAS = 100
 
 
 class Granted(Protocol):
-    """What was granted, and is not handed out yet; it is renewed in the background."""
+    """A grant that is not handed out yet; it is renewed in the background."""
 
     @property
     def kind(self) -> str:
@@ -44,12 +44,12 @@ class Granted(Protocol):
 
     @property
     def name(self) -> str:
-        """Which one."""
+        """Its name."""
         ...
 
     @property
     def is_lost(self) -> bool:
-        """Whether it ended without a release."""
+        """True if it ended without a release."""
         ...
 
     async def lost(self) -> None:
@@ -74,7 +74,7 @@ _GUARD = load("sessions/guard").bind(_MasterKeys)
 
 
 class Conditions(NamedTuple):
-    """What a coordinator demands of a grant.
+    """The conditions that a coordinator sets for a grant.
 
     Attributes:
         failover_guard: For how long a new master hands out nothing, in seconds; 0 for not at all.
@@ -125,11 +125,11 @@ class Safeguards:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there are any conditions."""
+        """True if there are any conditions."""
         return bool(self._guard or self._count)
 
     def greeting(self) -> Call | None:
-        """What to send first on each connection; then its reply is there before that of any call that grants."""
+        """The command to send first on each connection; its reply is there before that of any call that grants."""
         if not self._guard:
             return None
         self._last = _Guard(self, self._keys)
@@ -222,7 +222,7 @@ class Safeguards:
             )
 
     async def _acknowledged(self, leases: Sequence[Granted]) -> tuple[Replicas, int]:
-        """How many replicas of the server that has them acknowledged the leases."""
+        """The number of replicas that acknowledged the leases."""
         key = leases[0].renewal().key
         while True:
             pool = self._pool_of(key)

@@ -18,7 +18,7 @@ class _Lease(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether it is released, or lost."""
+        """True if it is released, or lost."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Which task has what on its stack: found when somebody asks, so that nothing need be noted before."""
+"""The tasks and the objects on their stacks, found when somebody asks, so that nothing need be noted before."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class OnStack(NamedTuple):
-    """Where something was found: the task, and the line of the user's code at which that is now."""
+    """The place of a find: the task, and the line of the user's code at which that is now."""
 
     task: Task
     line: str | None
@@ -43,7 +43,7 @@ def on_stack(task: Task, wanted: tuple[type[T], ...]) -> Iterator[tuple[T, OnSta
 
 
 def awaited_by(coroutine: object) -> object:
-    """What a coroutine, a generator, or an asynchronous generator awaits now; None if that is something else."""
+    """The thing that a coroutine or a generator of either kind awaits now; None if that is something else."""
     awaited: object = (
         getattr(coroutine, "cr_await", None)
         or getattr(coroutine, "gi_yieldfrom", None)

@@ -9,7 +9,7 @@ __all__ = ["StandIn"]
 
 @dataclass(slots=True)
 class StandIn:
-    """What takes the place of a coordinator's server while a test overrides it.
+    """The substitute for a coordinator's server while a test overrides it.
 
     Attributes:
         source: Where its client comes from.

@@ -68,7 +68,7 @@ class Unconfirmed:
         renewal.keep(self)
 
     async def outcome(self) -> bool:
-        """Whether it was still held when it was released; asks now if that is not known.
+        """True if it was still held when it was released; asks now if that is not known.
 
         Raises:
             NotConnected: The coordinator was closed.

@@ -145,7 +145,7 @@ def _load(value_type: type, value: object) -> object:
 
 
 def _is_same(given: object, arrives: object) -> bool:
-    """Whether nothing was lost.
+    """True if nothing was lost.
 
     Not `==` alone: in the hour that a time zone repeats, a datetime does not equal one of another zone, and objects of
     a class without `__eq__` are never equal.

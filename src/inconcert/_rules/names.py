@@ -33,7 +33,7 @@ def check_name(kind: str, name: str) -> str:
 
 
 def _instead_of(thing: object) -> str:
-    """What to pass in place of something that is not a string: `str` of ours, such as `<Task 'a'>`, names nothing."""
+    """Advice for something that is not a string: `str` of our own objects, such as `<Task 'a'>`, names nothing."""
     if not type(thing).__module__.startswith("inconcert"):
         return "pass it decoded" if isinstance(thing, bytes) else "pass str(...) of it"
     for attribute in ("name", "id"):

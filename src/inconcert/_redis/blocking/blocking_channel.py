@@ -21,7 +21,7 @@ __all__ = ["BlockingChannel", "BlockingServer"]
 
 
 class BlockingServer(Protocol):
-    """Which connections lead to a server, or to the masters of a cluster.
+    """The connections that lead to a server, or to the masters of a cluster.
 
     Attributes:
         database: The number of the database that they select.

@@ -1,4 +1,4 @@
-"""Which of the user's clients are accepted, and how clients of ours are configured."""
+"""The checks of the user's clients, and the configuration of ours."""
 
 from typing import Any
 

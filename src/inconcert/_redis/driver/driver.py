@@ -32,7 +32,7 @@ async def get_connection(pool: redis.asyncio.ConnectionPool) -> Connection:
 
 
 async def has_input(connection: Connection) -> bool:
-    """Whether there is unread input. Before 8.0 this call consumes it, so that it is lost.
+    """True if there is unread input. Before 8.0 this call consumes it, so that it is lost.
 
     Raises:
         redis.exceptions.ConnectionError: The server closed the connection.

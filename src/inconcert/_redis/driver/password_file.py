@@ -20,7 +20,7 @@ class PasswordFile(CredentialProvider):
         self._username = username
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """What `AUTH` takes.
+        """The arguments of `AUTH`.
 
         Raises:
             OSError: The file cannot be read.

@@ -158,7 +158,7 @@ def _password_file(folder: Path) -> Path:
 
 
 async def _state(node: _Node, password: str) -> bytes:
-    """What a node says of the cluster. Empty if there is no answer."""
+    """The reply of a node to `CLUSTER INFO`. Empty if there is no answer."""
     with anyio.move_on_after(1.0), suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError):
         async with await anyio.connect_tcp("127.0.0.1", node.port) as stream:
             await stream.send(pack("AUTH", password) + pack("CLUSTER", "INFO"))

@@ -128,7 +128,7 @@ class ServerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the shell has ended, in good order or not."""
+        """True if the shell has ended, in good order or not."""
         return self._shell.poll() is not None
 
     def let_go(self) -> None:
@@ -209,7 +209,7 @@ if sys.platform != "win32":
 
 
 def find_binary() -> Path:
-    """Where the server's binary is.
+    """The path of the server's binary.
 
     Raises:
         ImportError: The extra is not installed.

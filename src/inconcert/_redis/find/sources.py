@@ -42,7 +42,7 @@ class Source(Protocol):
 
     @property
     def is_cluster(self) -> bool:
-        """Whether it leads to a cluster."""
+        """True if it leads to a cluster."""
         ...
 
     async def open(self, *, timeout: float) -> Client:
@@ -83,7 +83,7 @@ def embedded_source(data_dir: str | os.PathLike[str] | None, masters: int | None
 
 
 def source_of(url: str) -> Source:
-    """What leads to the server, or to the servers, of a URL.
+    """The way to the server, or to the servers, of a URL.
 
     Raises:
         TypeError: `url` is not a string.

@@ -1,4 +1,4 @@
-"""What a server says of itself, what its user may not do, and which keys would stay by mistake: for `inconcert doctor`.
+"""Facts about a server, missing rights of its user, and keys that would stay by mistake: for `inconcert doctor`.
 
 It is asked through the user's own client.  What the user may not ask is named, and the rest is seen all the same.
 """
@@ -67,7 +67,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was seen.
+    """The findings.
 
     Attributes:
         machines: The server, or the masters of the cluster, as far as they answer.

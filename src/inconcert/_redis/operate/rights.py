@@ -13,7 +13,7 @@ __all__ = ["Server", "least_rights", "sentinel_rights"]
 
 
 class Server(StrEnum):
-    """What checks the rights: this version or a later one."""
+    """The servers that check the rights: this version or a later one."""
 
     REDIS_6_2 = "redis-6.2"
     REDIS_7 = "redis-7"
@@ -59,7 +59,7 @@ def least_rights(
     replicas: bool = False,
     inspect: bool = False,
 ) -> list[str]:
-    """What a user must be granted to use a namespace, and nothing else.
+    """The rules that let a user use a namespace, and nothing else.
 
     They replace the rights that the user has, and leave its passwords.
 
@@ -95,7 +95,7 @@ def least_rights(
 
 
 def sentinel_rights(server: Server = Server.REDIS_7) -> list[str]:
-    """What a user must be granted at a Sentinel to learn which server is the master, and when that changes."""
+    """The rules that let a user learn from a Sentinel which server is the master, and when that changes."""
     commands = _SENTINEL if server is Server.REDIS_7 else (*_SENTINEL, *_SINCE_7_2)
     rules = [] if server is Server.REDIS_6_2 else ["clearselectors"]
     channels = [f"&{event}" for event in EVENTS]

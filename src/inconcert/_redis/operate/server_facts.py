@@ -1,4 +1,4 @@
-"""What a server says of its memory and of its persistence, as far as the user may ask."""
+"""Facts about a server's memory and its persistence, as far as the user may ask."""
 
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ __all__ = ["ServerFacts", "server_facts"]
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself.
+    """Facts about a server.
 
     Attributes:
         version: Its name and version, such as `valkey 9.1.0`.
@@ -31,13 +31,13 @@ class ServerFacts:
 
 
 class _Client(Protocol):
-    """What is asked of a client."""
+    """The commands that a client must have."""
 
     def info(self) -> Awaitable[Mapping[str, Any]]: ...
 
 
 async def server_facts(client: _Client) -> ServerFacts | None:
-    """What the server says; None if the user has no right to ask, or it does not answer.
+    """The server's facts; None if the user has no right to ask, or it does not answer.
 
     Cost: 1 command, `INFO`.
     """

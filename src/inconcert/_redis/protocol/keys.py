@@ -152,7 +152,7 @@ class Keyspace:
 
 
 class Subject(NamedTuple):
-    """What a key or channel is about, in the words of users.
+    """The subject of a key or a channel, in the words of users.
 
     Attributes:
         kind: Such as `lock`.
@@ -167,12 +167,12 @@ _SERVER = Subject("server", None)  # of what is not about a key
 
 
 def is_permanent(key: str) -> bool:
-    """Whether a key may have no TTL."""
+    """True if a key may have no TTL."""
     return _PERMANENT.search(key) is not None
 
 
 def subject(keys: Iterable[str]) -> Subject:
-    """What a command with these keys is about: what its first key belongs to, unless others say it more exactly."""
+    """The subject of a command with these keys: that of its first key, unless others say it more exactly."""
     subjects = list(dict.fromkeys(map(_subject, keys))) or [_SERVER]
     for kind in subjects[0].kind, "task queue", "job":
         names = [name for its_kind, name in subjects if its_kind == kind and name is not None]
@@ -184,7 +184,7 @@ def subject(keys: Iterable[str]) -> Subject:
 
 
 def channel_subject(channel: str) -> Subject:
-    """What a channel, or a glob for channels, is about."""
+    """The subject of a channel, or of a glob for channels."""
     found = _CHANNEL.fullmatch(channel)
     return _found(found, _KINDS) if found else _SERVER
 

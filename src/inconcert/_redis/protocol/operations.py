@@ -1,4 +1,4 @@
-"""What a command is to the caller: the verb that was called, and on what. Errors speak in these words."""
+"""A command as the caller sees it: the verb that was called, and its object. Errors speak in these words."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Self, TypeVar
@@ -62,7 +62,7 @@ _VERBS_OF_QUEUES = {
 
 
 class Operation(NamedTuple):
-    """What was called.
+    """The verb and its subject.
 
     Attributes:
         verb: The method, such as `acquire`.

@@ -1,4 +1,4 @@
-"""What the server's error replies mean: whether to ask again, and which error the caller gets."""
+"""The meaning of the server's error replies: whether to ask again, and which error the caller gets."""
 
 import re
 from collections.abc import Iterable
@@ -59,12 +59,12 @@ class ErrorReply(Exception):
 
     @property
     def text(self) -> str:
-        """What the server said, without where in which script."""
+        """The server's message, without its position in a script."""
         return _SCRIPT.sub("", str(self)).rstrip(" .")
 
 
 def is_passing(reply: ErrorReply) -> bool:
-    """Whether the same command may succeed soon, on a new connection; it was not executed now."""
+    """True if the same command may succeed soon, on a new connection; it was not executed now."""
     return reply.code in _PASSING
 
 

@@ -100,7 +100,7 @@ class Script:
 
     @cached_property
     def source(self) -> str:
-        """What the server runs: the text with its includes, without comments: another comment makes no other script.
+        """The text that the server runs, with its includes and without comments, so that a comment changes no script.
 
         Raises:
             FileNotFoundError: One is missing.
@@ -112,7 +112,7 @@ class Script:
 
     @cached_property
     def sha(self) -> str:
-        """What `EVALSHA` calls it by."""
+        """The digest that `EVALSHA` takes."""
         return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     @cached_property
@@ -167,7 +167,7 @@ class Parameter(NamedTuple):
 
     @property
     def local(self) -> str:
-        """What the code calls it; or where those of any length begin."""
+        """Its name in the code, or the number from which those of any length begin."""
         return self.name.upper() if self.has_any_length else self.name
 
     def element(self, number: int) -> str:
@@ -271,5 +271,5 @@ def _without_comments(text: str) -> str:
 
 
 def _has(bundle: type, name: str) -> bool:
-    """Whether objects of this type have a key of this name: a field or a slot, and not a method."""
+    """True if objects of this type have a key of this name: a field or a slot, and not a method."""
     return hasattr(bundle, name) and not callable(getattr(bundle, name))

@@ -47,12 +47,12 @@ class Call(asyncio.Future[Reply]):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether its caller still waits; what must run is sent in any case."""
+        """True if its caller still waits; what must run is sent in any case."""
         return not self.done()
 
     @property
     def was_refused(self) -> bool:
-        """Whether it failed because the server did not run it."""
+        """True if it failed because the server did not run it."""
         return self.done() and not self.cancelled() and isinstance(self.exception(), Unavailable)
 
     @property

@@ -216,19 +216,19 @@ class Channel:
 
     @property
     def is_full(self) -> bool:
-        """Whether `has_room` would wait."""
+        """True if `has_room` would wait."""
         if self._bytes > _MOST_BYTES:
             return True
         return len(self._unanswered) + len(self._unsent) + len(self._held_back.calls) > _MOST_CALLS
 
     @property
     def is_idle(self) -> bool:
-        """Whether a call that goes at once is written now."""
+        """True if a call that goes at once is written now."""
         return not (self._unanswered or self._unsent or self._must_look)
 
     @property
     def is_connected(self) -> bool:
-        """Whether calls are sent at once."""
+        """True if calls are sent at once."""
         return self._wire is not None
 
     def under_way(self) -> Iterable[Call]:
@@ -338,7 +338,7 @@ class Channel:
         return calls
 
     def _may_write(self) -> bool:
-        """Whether anything may be written now; if so, only that is left in `_unsent`."""
+        """True if anything may be written now; if so, only that is left in `_unsent`."""
         if self._not_run and self._unanswered:
             return False  # of these the server may not run some either, and they come before the unsent
         self._hold_back()

@@ -21,7 +21,7 @@ class HeldBack:
         self._tags: Counter[str] = Counter()
 
     def is_in_front_of(self, call: Call) -> bool:
-        """Whether one of them shares a hash tag with this call, which must then not pass it."""
+        """True if one of them shares a hash tag with this call, which must then not pass it."""
         return bool(self.calls) and not call.overtakes and not self._tags.keys().isdisjoint(call.tags)
 
     def append(self, call: Call) -> None:

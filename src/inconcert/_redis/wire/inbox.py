@@ -134,7 +134,7 @@ class Inbox:
         """Receive what scripts on this key say to a registered address: on one server all scripts have one channel."""
 
     def listens(self, key: str) -> bool:
-        """Whether scripts on this key find this process: one that they do not find loses its place in line."""
+        """True if scripts on this key find this process: one that they do not find loses its place in line."""
         del key
         return True
 

@@ -145,7 +145,7 @@ class Link:
                 _log.warning("%s: connection lost (%s); reconnecting", self._purpose, self.last_error)
 
     def _was_of_use(self) -> bool:
-        """Whether the lost wire was usable; otherwise back off, so as not to flood a server that closes at once."""
+        """True if the lost wire was usable; otherwise back off, so as not to flood a server that closes at once."""
         if time.monotonic() >= self._connected_at + _SETTLED:
             return True
         return self._wire is not None and self._wire.has_answered and not self._is_given_up

@@ -7,7 +7,7 @@ __all__ = ["own_sockets"]
 
 
 class _Socket(Protocol):
-    """What has a socket."""
+    """An object that has a socket."""
 
     def fileno(self) -> int:
         """The descriptor; -1 once it is closed."""

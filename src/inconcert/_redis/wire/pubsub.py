@@ -153,7 +153,7 @@ class PubSub:
 
     @property
     def is_connected(self) -> bool:
-        """Whether messages come in."""
+        """True if messages come in."""
         return self._wire is not None
 
     def adopt(self, topic: "Topic") -> "Topic":
@@ -192,7 +192,7 @@ class PubSub:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anyone listens."""
+        """True if anyone listens."""
         return bool(self._channels or self._patterns)
 
     # Called by the link.
@@ -248,7 +248,7 @@ class PubSub:
         """A node of a cluster has ended a subscription: as it was asked to, or because the slot has left it."""
 
     def _has(self, topic: "Topic") -> bool:
-        """Whether it has not been given back meanwhile."""
+        """True if it has not been given back meanwhile."""
         return self._table(is_pattern=topic.verb == "PSUBSCRIBE").get(topic.name.encode()) is topic
 
     def _drop_if_unused(self, topic: "Topic") -> None:
@@ -368,7 +368,7 @@ class Topic:
         each_in_turns("ending a subscription", self.ends(), lambda end: end(error))
 
     def ends(self) -> "Iterator[Callable[[InconcertError], object]]":
-        """What ends each of its listeners with an error."""
+        """Ends each of its listeners with an error."""
         for listener in list(self.listeners):
             yield listener.closed
         for confirmed in list(self.newcomers.values()):

@@ -14,7 +14,7 @@ __all__ = ["ChannelOwner", "Commands"]
 
 
 class Commands(Protocol):
-    """Where commands go: to one server, or to that node of a cluster which has their keys."""
+    """The destination of commands: one server, or to that node of a cluster which has their keys."""
 
     is_closed: bool
 
@@ -51,12 +51,12 @@ class Commands(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether `has_room` would wait."""
+        """True if `has_room` would wait."""
         ...
 
     @property
     def is_idle(self) -> bool:
-        """Whether a call that is submitted now is the only one, so that to wait for others would only delay it."""
+        """True if a call that is submitted now is the only one, so that to wait for others would only delay it."""
         ...
 
     def under_way(self) -> Iterable[Call]:

@@ -55,7 +55,7 @@ class Receiver(Protocol):
 
 
 class Wire(Protocol):
-    """What a channel or an inbox writes to."""
+    """The writer's side of a channel or an inbox."""
 
     is_full: bool
     """Whether the peer reads too slowly; `Receiver.writable` is called when that ends."""
@@ -70,7 +70,7 @@ class Wire(Protocol):
         """Send, without waiting. Does nothing on a lost wire: its receiver is, or was, notified."""
 
     def alive_at(self) -> float:
-        """When bytes last came in, or the peer was last seen to take some, by the loop's clock.
+        """The time at which bytes last came in, or the peer was last seen to take some, by the loop's clock.
 
         That it takes bytes is seen by looking from time to time, as long as `is_backed_up`.
         """
@@ -78,7 +78,7 @@ class Wire(Protocol):
 
     @property
     def is_backed_up(self) -> bool:
-        """Whether there are written bytes that the peer has not accepted yet."""
+        """True if there are written bytes that the peer has not accepted yet."""
         ...
 
     def drop(self, error: Exception) -> None:
