@@ -29,13 +29,13 @@ class Undoing(BaseException):
 
 
 def is_undoing(error: BaseException | None) -> bool:
-    """Whether it says that the job is undone, by itself or in a group of a task group, where others may have failed."""
+    """True if it says that the job is undone, by itself or in a group of a task group, where others may have failed."""
     others = [each for each in _leaves(error) if not isinstance(each, Exception)]
     return bool(others) and all(isinstance(each, Undoing) for each in others)
 
 
 def asleep(error: BaseException | None) -> Asleep | None:
-    """How a body sleeps that raised this; None if it raised something else."""
+    """The sleep of a body that raised this; None if it raised something else."""
     if isinstance(error, Asleep):
         return error
     ends = _leaves(error)

@@ -24,7 +24,7 @@ class BodyPart:
         self.is_under_way = False
 
     def begin(self) -> None:
-        """What runs in this context from now on is in it, while it is under way."""
+        """Count all that runs in this context from now on as in it, while it is under way."""
         self.is_under_way = True
         parts = _parts.get()
         if not any(part() is self for part in parts):

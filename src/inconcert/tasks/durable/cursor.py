@@ -41,12 +41,12 @@ class Cursor:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether something may still go through its items."""
+        """True if something may still go through its items."""
         return self.loop is not None and self.loop() is not None
 
     @property
     def is_left(self) -> bool:
-        """Whether the body has left it before its end, and that is not noted yet."""
+        """True if the body has left it before its end, and that is not noted yet."""
         return not self.is_in_use and not self.position.is_at_end and self.position.left < self.begun
 
     def move(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of a durable step: one JSON text, signed as the job is. A step is known by its name."""
+"""The record of a durable step: one JSON text, signed as the job is. A step is known by its name."""
 
 import asyncio
 from typing import Any, NamedTuple, Protocol
@@ -157,7 +157,7 @@ class StepStore(Protocol):
 
 
 def to_keep(name: str, call: StepCall, value: bytes) -> bytes:
-    """What is stored of a step whose result has this JSON."""
+    """The record of a step whose result has this JSON."""
     return msgspec.json.encode(KeptStep(name, call.function, call.arguments, msgspec.Raw(value)))
 
 

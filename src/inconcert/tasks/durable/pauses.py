@@ -44,7 +44,7 @@ class Pauses:
 
     @property
     def asleep(self) -> Asleep | None:
-        """How the body leaves, once it does; None before."""
+        """The way in which the body leaves, once it does; None before."""
         if self._left is None:
             return None
         ends_at, awaited = self._left
@@ -68,7 +68,7 @@ class Pauses:
         self._tell()
 
     async def leave(self) -> Asleep:
-        """How the body leaves, once it is known of each sleep and wait how long it is.
+        """Return the way in which the body leaves, once the length of each sleep and wait is known.
 
         One whose message is there goes on first: what it does may end the wait of the caller, and with it this call.
         """

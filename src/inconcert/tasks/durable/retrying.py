@@ -26,7 +26,7 @@ _OPTIONS = ("retry", "timeout")
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """How often `durable.step` tries its function in one attempt of the job: `retry=Retrying(3)`.
+    """The number of times that `durable.step` tries its function in one attempt of the job: `retry=Retrying(3)`.
 
     Args:
         attempts: How many times at most, 1 or more.

@@ -159,7 +159,7 @@ class Steps:
         await self._store.note_undo()
 
     async def was_kept(self, name: str) -> bool:
-        """Whether a step of this name was kept; it counts as asked for."""
+        """True if a step of this name was kept; it then counts as asked for."""
         with self._noting_failure():
             return await self._find(name) is not None
 
@@ -184,12 +184,12 @@ class Steps:
 
     @property
     def is_undoing_here(self) -> bool:
-        """Whether what runs here undoes something."""
+        """True if what runs here undoes something."""
         return _undoing_here.get() is self
 
     @property
     def leaving(self) -> Asleep | None:
-        """How the body leaves, once it does, to come back later; None before."""
+        """The way in which the body leaves, to come back later; None before it does."""
         return self._pauses.asleep
 
     async def stop_if_leaving(self) -> None:
@@ -236,12 +236,12 @@ class Steps:
 
     @property
     def misses_some(self) -> bool:
-        """Whether the body has not asked yet, or has no answer, for all that was kept before anything was undone."""
+        """True if the body has not asked yet, or has no answer, for all that was kept before anything was undone."""
         return bool(self._receiving) or any(not self._undoes(name) for name in self.unasked)
 
     @property
     def are_only_read(self) -> bool:
-        """Whether no step runs here that was not kept."""
+        """True if no step runs here that was not kept."""
         return self.is_undoing and not self.is_undoing_here
 
     @property
@@ -285,7 +285,7 @@ class Steps:
                 self._store.save_cursor_nowait(*self._to_save(cursor))
 
     def has_passed(self, cursor: Cursor) -> bool:
-        """Whether the loop gives out no more: it was at its end, or the body that is undone had gone on behind it."""
+        """True if the loop gives out no more: it was at its end, or the body that is undone had gone on behind it."""
         position = cursor.position
         if self.are_only_read:
             return cursor.begun <= position.left + position.is_at_end
@@ -451,7 +451,7 @@ class Steps:
             )
 
     async def _deadline_here(self, pause: Pause) -> str:
-        """Which deadline the body would lose; empty for none."""
+        """The deadline that the body would lose; empty for none."""
         body = self._store.body_task
         deadline = None if self.are_only_read or body is None else await deadline_here(body)
         if deadline is None:
@@ -480,12 +480,12 @@ class Steps:
         return 2 * _MOST_BYTES if self.is_undoing else _MOST_BYTES
 
     def _marked(self, call: StepCall) -> StepCall:
-        """What is kept of a call; of one that undoes something, or is in a part of the body, that it does, or is."""
+        """The call as it is kept, with a mark if it undoes something or is in a part of the body."""
         undoes, in_part = UNDOES if self.is_undoing_here else "", IN_PART if parts_here(self) else ""
         return call._replace(arguments=in_part + undoes + call.arguments) if undoes or in_part else call
 
     def _is_passed_over(self, name: str) -> bool:
-        """Whether it is in another step, or in an item of a loop: neither begins again in a job that is undone.
+        """True if it is in another step, or in an item of a loop: neither begins again in a job that is undone.
 
         A block of `durable.undo()` that was entered there, and not left, is missed all the same: it is not undone.
         """
@@ -512,7 +512,7 @@ class Steps:
             raise self._store.doomed.again()
 
     async def _find(self, name: str) -> KeptStep | None:
-        """What was kept under this name, which this attempt uses from now on."""
+        """The step kept under this name, which this attempt uses from now on."""
         check_name("step", name)
         await self._stop_if_doomed()
         kept = await self._read() if self._kept is None else self._kept

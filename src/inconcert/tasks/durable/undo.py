@@ -38,7 +38,7 @@ _LEFT = StepCall(UNDO_BLOCK, "left", Converter("the end of durable.undo()", bool
 
 
 class Undo:
-    """What to undo when the job ends without success while this block is open.
+    """The functions to call when the job ends without success while this block is open.
 
     Args:
         steps: The steps of the attempt.

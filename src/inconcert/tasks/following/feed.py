@@ -71,7 +71,7 @@ async def read_items(session: Session, keys: JobKeys, job_id: str, run: str, aft
 
 
 class Page(NamedTuple):
-    """What was behind one place of a stream.
+    """The items behind one position of a stream.
 
     Attributes:
         asked: Behind which item: the run, and the number.
@@ -87,7 +87,7 @@ class Page(NamedTuple):
 
     @property
     def is_stale(self) -> bool:
-        """Whether it says nothing, and there may be something by now."""
+        """True if it says nothing, and there may be something by now."""
         return not self.items.texts and self.changed.is_set()
 
 
@@ -133,7 +133,7 @@ class Feed:
         self._session.broadcasts.forget(self._channel, self)
 
     async def read(self, run: str, number: int) -> Page:
-        """What is behind an item: what another has just read there, or else from the server.
+        """The items behind an item: those that another reader has just read, or the server's.
 
         Raises:
             NotConnected: The coordinator was closed.

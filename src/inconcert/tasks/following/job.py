@@ -47,7 +47,7 @@ class Progress:
 
 
 class JobLink(NamedTuple):
-    """How handles of jobs reach these: one for all handles of a coordinator.
+    """The way from handles to their jobs: one for all handles of a coordinator.
 
     Attributes:
         ref: Refers to the open session.

@@ -70,7 +70,7 @@ class JobMessage:
         )
 
     def was_kept(self, answer: tuple[int, bytes]) -> bool | None:
-        """Whether it was kept, by the answer to `send`; None if it is to be sent again.
+        """True if it was kept, by the answer to `send`; None if it is to be sent again.
 
         Raises:
             MessageRefused: The job has too many messages.

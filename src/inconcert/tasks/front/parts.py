@@ -1,4 +1,4 @@
-"""What a coordinator does its tasks with: made, and imported, when a task, a job or a worker is asked for first."""
+"""The parts of a coordinator for tasks: made and imported with the first task, job or worker."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext

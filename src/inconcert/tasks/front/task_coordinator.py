@@ -569,5 +569,5 @@ class TaskCoordinator:
 
 
 def parts_of(concert: TaskCoordinator) -> "TaskParts":
-    """What a coordinator does its tasks with."""
+    """The parts of a coordinator for tasks."""
     return concert._parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

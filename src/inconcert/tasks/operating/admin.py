@@ -139,7 +139,7 @@ class Tasks:
         return await self._pages.page(state=state, queue=queue, task=task, limit=limit, after=after)
 
     async def counts(self, *tasks: Task[..., Any] | str, hours: int = 24) -> "list[TaskCounts]":
-        """How many attempts have succeeded, failed, and so on, by task and hour, and how long they took.
+        """Count the attempts that have succeeded, failed, and so on, by task and hour, with their durations.
 
         Workers count, and add to the counts of others every 10 s and when they end; the last seconds of one that is
         killed are not counted. Neither are jobs that end without a worker: those that are cancelled, or expire, before

@@ -120,7 +120,7 @@ class DeadJobs:
             raise JobNotFound(letter.id, among_the_dead=True)
 
     async def _died(self, keys: JobKeys, count: int) -> list[int]:
-        """When the latest dead letters of a partition died, in server ms."""
+        """The times of a partition's latest dead letters, in server ms."""
         found: list[int] = []
         while len(found) < count:
             limit = min(count - len(found), _MOST_TIMES)

@@ -29,7 +29,7 @@ Act: TypeAlias = Callable[[JobKeys, QueueKeys, Sequence[JobInfo]], Awaitable[int
 
 
 class JobActions:
-    """What is done to many jobs at once.
+    """Acts on many jobs at once.
 
     Args:
         ref: Refers to the open session.

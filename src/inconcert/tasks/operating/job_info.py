@@ -99,7 +99,7 @@ async def describe(session: Session, jobs: JobKeyspace, ids: Sequence[str]) -> d
 
 
 def job_info(key_ring: KeyRing, row: DescribedRow) -> JobInfo:
-    """What a row says of its job."""
+    """The facts about a job in its row."""
     status, where = state_and_place(row.state.decode())
     is_running = status is JobStatus.RUNNING
     job = replace(
@@ -117,7 +117,7 @@ def job_info(key_ring: KeyRing, row: DescribedRow) -> JobInfo:
 
 
 def as_called(key_ring: KeyRing, job_id: str, body: bytes) -> JobInfo:
-    """What its stored body says of a job, as if it were ready, and new."""
+    """The facts about a job in its stored body, as if it were ready, and new."""
     enqueued_ms, text = split_body(body)
     envelope = read_envelope(key_ring, job_id, text)
     return JobInfo(

@@ -161,7 +161,7 @@ class JobWalk:
                 found = found[looked:]
 
     async def _places(self, status: JobStatus, keys: JobKeys) -> Sequence[str]:
-        """Where jobs of this state are in a partition, in the order in which they are listed."""
+        """The places of jobs of this state in a partition, in the order in which they are listed."""
         if status is JobStatus.RUNNING:
             return sorted(worker.decode() for worker in await self._workers.holding(keys))
         if status not in _BY_QUEUE:

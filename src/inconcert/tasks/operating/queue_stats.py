@@ -124,7 +124,7 @@ async def read_stats(
 async def _read_limits(
     session: Session, jobs: JobKeyspace, limits: Mapping[str, tuple[str, int]]
 ) -> Mapping[str, LimitStats]:
-    """How far these are used: all jobs of a limit lie in one partition."""
+    """The use of these limits: all jobs of a limit lie in one partition."""
     tasks: list[str] = []
     calls: list[Call] = []
     for keys in jobs.partitions:

@@ -116,7 +116,7 @@ class _Replay:
         return [child for child in reached if child in self._live]
 
     def _wait_again(self, letter: DeadLetter) -> Command | None:
-        """What lets this one wait again; None if its envelope cannot be read."""
+        """The command that lets this one wait again; None if its envelope cannot be read."""
         keys = self._jobs.of_id(letter.id)
         try:
             envelope = verify_envelope(self._session.key_ring, letter.id, split_body(letter.body)[1])

@@ -182,7 +182,7 @@ def annotations(whose: str, function: Callable[..., object]) -> dict[str, Any]:
 
 
 def _item_type(hint: Any) -> Any:  # noqa: ANN401 - whatever was annotated
-    """What an async generator yields whose return type this is."""
+    """The type that an async generator with this return type yields."""
     return next(iter(typing.get_args(hint)), Any)
 
 

@@ -1,4 +1,4 @@
-"""How many jobs have ended, by task and hour, and how long they took: kept for two weeks.
+"""Counts of ended jobs, by task and hour, with their durations: kept for two weeks.
 
 A field of a day is an outcome and an hour, such as `succeeded 13`; or `run` or `wait` and the number of a bound: so
 many jobs took up to that long.
@@ -53,7 +53,7 @@ Outcome = Literal["succeeded", "retried", "dead", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class DurationSpread:
-    """How long jobs took.
+    """The durations of jobs.
 
     Attributes:
         count: Of how many jobs that is known.
@@ -69,7 +69,7 @@ class DurationSpread:
 
 @dataclass(frozen=True, slots=True)
 class EndCounts:
-    """How many attempts have ended, by their outcome.
+    """The number of attempts that have ended, by their outcome.
 
     Attributes:
         succeeded: Those that returned.
@@ -98,14 +98,14 @@ class EndCounts:
 
     @property
     def failure_rate(self) -> float | None:
-        """How many of those that succeeded or failed have failed, from 0 to 1; None if there is none."""
+        """The share of failures in the attempts that succeeded or failed, from 0 to 1; None if there are none."""
         ended = self.succeeded + self.failed
         return self.failed / ended if ended else None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """What workers have counted of one task.
+    """The counts of one task.
 
     Attributes:
         task: Its name.
@@ -151,7 +151,7 @@ class Lately(NamedTuple):
 
 
 class TaskCounters:
-    """What workers have counted.
+    """The counts of all tasks.
 
     Args:
         ref: Refers to the open session.

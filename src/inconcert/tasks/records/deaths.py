@@ -45,7 +45,7 @@ class DeadJob:
 
 
 class Death(NamedTuple):
-    """What such a job has in its body.
+    """The contents of such a job's body.
 
     Attributes:
         id: Of the dead job.
@@ -59,7 +59,7 @@ class Death(NamedTuple):
 
     @classmethod
     def read(cls, job_id: str, text: bytes) -> Self:
-        """What the text of this job says.
+        """The death that the text of this job reports.
 
         Raises:
             UnreadablePayload: It is not such a job.

@@ -26,7 +26,7 @@ _MOST = 500  # relations in one script
 
 
 class _Relation(NamedTuple):
-    """What another partition is to know of a parent and its child.
+    """A message to another partition about a parent and its child.
 
     Attributes:
         kind: `follow`: the parent has this child; `tell`: what became of the parent; `forget`: the child has ended.

@@ -97,7 +97,7 @@ _PLAIN = Envelope("")
 
 
 def terms_of(envelope: Envelope) -> bytes:
-    """What follows the call in the stored form of an envelope: the same for all jobs with the same options.
+    """The part after the call in the stored form of an envelope: the same for all jobs with the same options.
 
     Args:
         envelope: Without a call: its name is empty.
@@ -122,7 +122,7 @@ def seal(call: Call, terms: bytes = b"}") -> bytes:
 
 
 def marks_of(max_crashes: int, limits: str = "", *, history: str = "", debounced: bool = False) -> bytes:
-    """What scripts read of a job, which is stored before its envelope; empty if there is nothing to know.
+    """The part of a job that scripts read, stored before its envelope; empty if they need none.
 
     Args:
         max_crashes: As in the envelope.

@@ -27,7 +27,7 @@ def callback_id(group: str) -> str:
 
 
 def is_callback(job_id: str) -> bool:
-    """Whether this is the id of a callback."""
+    """True if this is the id of a callback."""
     return "~then." in job_id and group_of(job_id) is not None
 
 

@@ -91,7 +91,7 @@ class Histories:
 
 
 def history_note(task: str, most: int) -> str:
-    """What the scripts that end a job of this task are to know: `MOST:TASK`; empty if it keeps no history."""
+    """The argument of the scripts that end a job of this task: `MOST:TASK`; empty if it keeps no history."""
     return f"{most}:{digest(task)}" if most else ""
 
 

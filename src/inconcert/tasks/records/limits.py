@@ -209,7 +209,7 @@ class TaskLimits:
 
 @lru_cache(maxsize=1_000)  # many jobs have the same
 def has_a_place(limits: str) -> bool:
-    """Whether others wait for the end of a job of these limits; a rate and a turn are over when it begins."""
+    """True if others wait for the end of a job of these limits; a rate and a turn are over when it begins."""
     return any(each[0].isdigit() or each[0] in "og" for each in limits.split("/")[1:])
 
 

@@ -74,13 +74,13 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def read(cls, reply: Reply) -> Self:
-        """What that command answered."""
+        """The state in the reply to that command."""
         status, about, progress = reply
         return cls(JobStatus(status.decode()), about, progress)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """True if nothing more will come of it."""
         return has_ended(self.status)
 
 

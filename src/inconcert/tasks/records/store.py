@@ -254,7 +254,7 @@ def _queue_keys(parts: Callable[..., tuple[str, ...]], name: str) -> QueueKeys:
 
 
 def id_prefix_in_code(task: str) -> str:
-    """What the ids of the jobs of schedules in code of this task begin with. An id has no space, but a name may."""
+    """The prefix of the ids of jobs of schedules in code of this task. An id has no space, but a name may."""
     return f"{quote(task)}@"
 
 
@@ -305,14 +305,14 @@ CANCELLED_TTL = 3600.0  # seconds for which a cancellation is recorded
 
 
 class ClaimedCount(NamedTuple):
-    """How many jobs of one queue some workers hold."""
+    """The number of jobs of one queue that some workers hold."""
 
     queue: bytes
     jobs: int
 
 
 class StatsRow(NamedTuple):
-    """How much work one queue has, as the script returns it; `oldest_ms` is -1 if no job is ready."""
+    """The work in one queue, as the script returns it; `oldest_ms` is -1 if no job is ready."""
 
     ready: int
     delayed: int

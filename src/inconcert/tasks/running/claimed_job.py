@@ -239,7 +239,7 @@ class ClaimedJob(Claimed[JobState]):
 
     @property
     def enqueued_at(self) -> float:
-        """When it was enqueued, in seconds since 1970 by the server's clock."""
+        """The time at which it was enqueued, in seconds since 1970 by the server's clock."""
         return self._state.enqueued_at
 
     @property
@@ -267,7 +267,7 @@ class ClaimedJob(Claimed[JobState]):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether its body is to stop: it was cancelled or lost, is past its time limit, or its worker's grace is over.
+        """True if its body is to stop: it was cancelled or lost, is past its time limit, or its worker's grace is over.
 
         For a plain function, which runs in a thread and cannot be stopped: it looks at this from time to time, in its
         thread, and returns. If the job was cancelled, that is how it ends; otherwise what it returns or raises counts.
@@ -276,7 +276,7 @@ class ClaimedJob(Claimed[JobState]):
 
     @property
     def state(self) -> Any:  # noqa: ANN401 - of the user's own type
-        """What the lifespan around its worker has yielded, in its body and middlewares. See `Coordinator.lifespan`.
+        """The value that the lifespan around its worker has yielded; see `Coordinator.lifespan`.
 
         Annotate the variable: `clients: Clients = current_job().state`.
 
@@ -316,14 +316,14 @@ def state_of(job: ClaimedJob) -> JobState:
 
 
 class _Done:
-    """What has been awaited already, in the thread that has asked for it."""
+    """An awaitable for an act that is done already, in the thread that has asked for it."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
 
 
 def _has_loop() -> bool:
-    """Whether an event loop runs in this thread; in that of a plain function none does."""
+    """True if an event loop runs in this thread; in that of a plain function none does."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

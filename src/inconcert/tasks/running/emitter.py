@@ -27,7 +27,7 @@ _TTL = 86_400.0  # seconds for which items are kept after the last one: when the
 
 
 def begin_stream(job: JobState) -> AddItem:
-    """What adds the items that the body of this job emits."""
+    """The sender of the items that the body of this job emits."""
     return _Emitter(job).add
 
 

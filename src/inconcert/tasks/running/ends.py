@@ -1,4 +1,4 @@
-"""How jobs end that are done: most have nothing for plugs, and are ended by a script that names no key of one."""
+"""The ends of jobs that are done: most have nothing for plugs, and are ended by a script that names no key of one."""
 
 from collections.abc import Callable, Iterable
 

@@ -85,7 +85,7 @@ class WorkerHealth:
         self._watched = _Watched()
 
     def live(self) -> HealthReport:
-        """Whether the event loop has turned within 10 s; if it has not, a restart helps.
+        """True if the event loop has turned within 10 s; if it has not, a restart helps.
 
         It does not depend on the server, which a restart would not bring back. A worker that has ended with an error is
         not alive. Before a worker runs, and when it has ended in good order, a restart would mend nothing.
@@ -98,7 +98,7 @@ class WorkerHealth:
         return judge_live(watched.signs(), time.monotonic())
 
     def ready(self) -> HealthReport:
-        """Whether the worker consumes: a claim was answered within 10 s, or all its places are busy.
+        """True if the worker consumes: a claim was answered within 10 s, or all its places are busy.
 
         It is not ready while it starts or drains, while its event loop stands still, and while the server is away.
         """
@@ -155,7 +155,7 @@ def watched(health: WorkerHealth | None, signs: Callable[[], WorkerSigns]) -> Ge
 
 
 def judge_live(signs: WorkerSigns, now: float) -> HealthReport:
-    """What a worker with these signs answers when it is asked whether it lives."""
+    """The answer of a worker with these signs about whether it lives."""
     consumer = signs.consumer
     if consumer is None:
         return _report(signs, now, state="starting", is_ok=True, reason="the worker opens")
@@ -168,7 +168,7 @@ def judge_live(signs: WorkerSigns, now: float) -> HealthReport:
 
 
 def judge_ready(signs: WorkerSigns, now: float) -> HealthReport:
-    """What a worker with these signs answers when it is asked whether it consumes."""
+    """The answer of a worker with these signs about whether it consumes."""
     alive, consumer = judge_live(signs, now), signs.consumer
     if not alive.is_ok:
         return alive

@@ -178,17 +178,17 @@ class JobState(ClaimState):
 
     @property
     def is_dependent(self) -> bool:
-        """Whether it runs after others."""
+        """True if it runs after others."""
         return bool(self.envelope.after) or is_callback(self.id)
 
     @property
     def was_begun(self) -> bool:
-        """Whether steps of it were kept before this run; known once its body has asked for one."""
+        """True if steps of it were kept before this run; known once its body has asked for one."""
         return self._steps is not None and self._steps.some_were_kept
 
     @property
     def begins_anew(self) -> bool:
-        """Whether it was given back, and nothing of this run is kept: the next one is as if this had not been."""
+        """True if it was given back, and nothing of this run is kept: the next one is as if this had not been."""
         return self.outcome in ("back", "later") and not self.bulk
 
     @property
@@ -268,7 +268,7 @@ class JobState(ClaimState):
 
     @property
     def ends_alone(self) -> bool:
-        """Whether jobs follow it, which one script adds when it ends."""
+        """True if jobs follow it, which one script adds when it ends."""
         return bool(self.follow_ups) and self.outcome == "done"
 
     def stop_at(self, at: float) -> None:
@@ -277,7 +277,7 @@ class JobState(ClaimState):
 
     @property
     def must_stop(self) -> bool:
-        """Whether its body is to stop; may be asked from any thread."""
+        """True if its body is to stop; may be asked from any thread."""
         is_late = time.monotonic() >= self._stops_at
         return self.is_cancelled or self.outcome == "lost" or is_late
 
@@ -310,7 +310,7 @@ class JobState(ClaimState):
 
     @property
     def link(self) -> ClaimLink:
-        """What its body keeps while it runs goes through this."""
+        """The way to the server for all that its body keeps while it runs."""
         return self._claimer.link
 
     @property
@@ -496,7 +496,7 @@ class JobState(ClaimState):
 
 
 def _may_wait_for(task: "asyncio.Task[Any]") -> bool:
-    """Whether a loop runs here that is that of the task, or none: then nothing is waited for here."""
+    """True if a loop runs here that is that of the task, or none: then nothing is waited for here."""
     try:
         return asyncio.get_running_loop() is task.get_loop()
     except RuntimeError:
@@ -504,5 +504,5 @@ def _may_wait_for(task: "asyncio.Task[Any]") -> bool:
 
 
 def _is_or_has(error: BaseException | None, sought: Exception | None) -> bool:
-    """Whether it is that error, or a group that has it."""
+    """True if it is that error, or a group that has it."""
     return sought is not None and any(each is sought for each in and_within(error))

@@ -108,7 +108,7 @@ class Registry:
 
     @property
     def some_keys_are_in_order(self) -> bool:
-        """Whether one of these has keys in strict order."""
+        """True if one of these has keys in strict order."""
         return any(task.limits.key_order for task in self.tasks.values())
 
 

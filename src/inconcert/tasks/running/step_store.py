@@ -119,7 +119,7 @@ class JobStepStore(StepStore):
             raise NotClaimed("job", self._job.id)
 
     def _cursor(self, number: int, count: int, text: bytes) -> tuple[str, Command]:
-        """What keeps how far a loop is, and its name in the log."""
+        """The command that keeps the position of a loop, and its name in the log."""
         step = self._signed(number, text)
         return f"a position of {self._job}", self._job.on_its_claim(SAVE_CURSOR, number=number, count=count, step=step)
 

@@ -1,4 +1,4 @@
-"""What a job does not say is its task's: the options and limits of jobs whose enqueuer did not know their task.
+"""The terms of a task for its jobs: the options and limits of jobs whose enqueuer did not know their task.
 
 Such are jobs by name, and those of a release in which the task had other options.  The worker that claims the job
 knows the task.  Most options it reads before it runs the job.  What scripts judge, the limits, the crashes, the history
@@ -39,7 +39,7 @@ def queue_of(envelope: Envelope, queue: str, task: Task[Any, Any]) -> str:
 
 
 def lacking(said: Envelope, queue: str, task: Task[Any, Any]) -> tuple[bytes, Envelope] | None:
-    """What scripts are to know of a job, and its envelope, if what is stored lacks them; None if it has all.
+    """The part of a job for scripts, and its envelope, if its stored form lacks terms; None if it has all.
 
     Args:
         said: Its envelope, as it is stored.

@@ -225,7 +225,7 @@ class JobWorkerLease(WorkerLease[JobState]):
             return Envelope("?"), unreadable
 
     def _lacks_terms(self, job: JobState, said: Envelope, task: Task[Any, Any]) -> Ending | None:
-        """What ends this claim of a job, if scripts do not know of its limits, or other terms, yet."""
+        """The end of this claim of a job whose limits or other terms scripts do not know yet; None if they do."""
         queue = queue_of(said, job.queue, task)
         try:
             lacks = lacking(said, queue, task) if _fits(job) else None
@@ -259,7 +259,7 @@ class JobWorkerLease(WorkerLease[JobState]):
 
 
 def _fits(job: JobState) -> bool:
-    """Whether this process knows the task of a job, and its arguments fit."""
+    """True if this process knows the task of a job, and its arguments fit."""
     try:
         if job.known is not None:
             job.known.arguments.from_json(job.envelope.args, job.envelope.kwargs)

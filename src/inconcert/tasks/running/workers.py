@@ -67,7 +67,7 @@ class WorkerStatus:
 
 
 class _About(msgspec.Struct, frozen=True):
-    """What a worker says of itself, as JSON; the workers of one consumer, one in each partition, say the same."""
+    """The description of a worker, as JSON; the workers of one consumer, one in each partition, say the same."""
 
     consumer: str
     host: str = ""
@@ -108,7 +108,7 @@ class _Found:
 
 
 def describe(consumer: str, queues: Sequence[str], capacity: int | None) -> bytes:
-    """What a worker of this consumer says of itself."""
+    """The description of a worker of this consumer."""
     return msgspec.json.encode(_About(consumer, socket.gethostname(), os.getpid(), tuple(queues), capacity))
 
 

@@ -1,4 +1,4 @@
-"""When a task runs on a schedule that is part of the code, and what happens to missed instants of any schedule."""
+"""The rule of a schedule that is part of the code, and the fate of missed instants of any schedule."""
 
 from collections import deque
 from dataclasses import dataclass

@@ -81,7 +81,7 @@ class ScheduleFollower:
 
 
 class _Times(NamedTuple):
-    """When a worker looked, when to look again, or -1, and until when it holds what it has taken; in server ms."""
+    """The times of a worker's look, of the next one, or -1, and of the end of its hold; in server ms."""
 
     now_ms: int
     next_ms: int
@@ -188,7 +188,7 @@ class PartitionFollower:
 
 
 class _Step:
-    """What brings one schedule from its last instant to the next."""
+    """The step of one schedule from its last instant to the next."""
 
     def __init__(self, session: Session, keys: JobKeys, times: _Times, found: _Found, in_code: Schedule | None) -> None:
         progress = Progress.read(found.progress)

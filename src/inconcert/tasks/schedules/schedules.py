@@ -347,7 +347,7 @@ class _Row(NamedTuple):
 
 
 def _partitions(jobs: JobKeyspace, id_: str) -> Sequence[JobKeys]:
-    """Where it may be: one in code lies with its task."""
+    """The partitions where it may be: one in code lies with its task."""
     return jobs.partitions if is_in_code(id_) else [jobs.of_id(id_prefix(id_))]
 
 

@@ -28,7 +28,7 @@ _Instant = Annotated[int, msgspec.Meta(lt=END_MS)]
 
 
 class _Definition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is stored, as JSON: the job, and one of the three rules."""
+    """The stored form, as JSON: the job, and one of the three rules."""
 
     queue: str
     job: msgspec.Raw  # the envelope of the job
@@ -71,7 +71,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredSchedule:
-    """What runs, and when.
+    """A call with its timetable.
 
     Attributes:
         id: Which schedule.
@@ -111,7 +111,7 @@ class StoredSchedule:
 
     @property
     def rule(self) -> str:
-        """When, without spaces, as it is compared with the rule before a change."""
+        """The rule without spaces, as it is compared before a change."""
         return quote(str(self.timetable))
 
     @property
@@ -124,7 +124,7 @@ class StoredSchedule:
 
     @property
     def job_prefix(self) -> str:
-        """What the ids of its jobs begin with; the instant follows."""
+        """The prefix of the ids of its jobs; the instant follows."""
         return id_prefix_in_code(self.job.name) if is_in_code(self.id) else id_prefix(self.id)
 
     @property
@@ -152,7 +152,7 @@ class StoredSchedule:
         return key_ring.sign(_SCHEDULE, self.id, encode(f"schedule {self.id!r}", None, inside=found))
 
     def due(self, progress: Progress, now_ms: int, most: int) -> "Due":
-        """What is due: the instants after the last one that is done with, and up to now; at most so many."""
+        """The work that is due: the instants after the last one that is done with, and up to now; at most so many."""
         since_ms = progress.since_ms
         following = next(self.timetable.after(now_ms), None)
         if following is not None and following < since_ms:  # the clock was set back, and none until then may be missed
@@ -188,7 +188,7 @@ class StoredSchedule:
 
 
 class Due(NamedTuple):
-    """What is to be done for a schedule.
+    """The work that is due for a schedule.
 
     Attributes:
         instants: Those for which a job is enqueued, in server ms, in order.
@@ -202,12 +202,12 @@ class Due(NamedTuple):
 
 
 def is_in_code(id_: str) -> bool:
-    """Whether a schedule with this id is one in code: only their ids have spaces."""
+    """True if a schedule with this id is one in code: only their ids have spaces."""
     return " " in id_
 
 
 def id_prefix(id_: str) -> str:
-    """What the ids of the jobs of this schedule begin with. The jobs of the code have no `:` in theirs."""
+    """The prefix of the ids of this schedule's jobs. The jobs of the code have no `:` in theirs."""
     return f"schedule:{quote(id_)}@"
 
 

@@ -125,7 +125,7 @@ class Cron:
         return iter(_cronsim().CronSim(self.expression, begin.replace(tzinfo=None)))
 
     def _instants(self, shown: datetime) -> tuple[datetime, datetime]:
-        """When clocks show this first, and last; in reverse order if they skip it."""
+        """The instants at which clocks show this first and last; in reverse order if they skip it."""
         first, second = (shown.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
         return first, second
 
@@ -133,7 +133,7 @@ class Cron:
         return instant.astimezone(self.zone).utcoffset() or timedelta()
 
     def _change_between(self, before: datetime, after: datetime) -> datetime:
-        """When the clocks are set forward."""
+        """The instant at which the clocks are set forward."""
         old = self._offset(before)
         while after - before > _SECOND:
             middle = before + (after - before) // _SECOND // 2 * _SECOND

@@ -23,7 +23,7 @@ _ID_AND_TEXT = itemgetter(0, 3)  # of a NewJob
 
 
 class Pattern(Generic[R_co]):
-    """What jobs have in common that differ in nothing but their arguments: made once for many.
+    """The common part of jobs that differ in nothing but their arguments: made once for many.
 
     Args:
         name: The name of their task.
@@ -124,7 +124,7 @@ def check_partition(draft: Draft[Any], keys: JobKeys) -> None:
 
 
 def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> bytes:
-    """What is stored of a draft as the job of this id, enqueued in this trace context."""
+    """The stored form of a draft as the job of this id, enqueued in this trace context."""
     text = draft.text
     if trace:
         text = with_trace(text, trace)
@@ -144,7 +144,7 @@ class NewJob(NamedTuple):
 
     @property
     def follows_elsewhere(self) -> bool:
-        """Whether it runs after jobs of other partitions."""
+        """True if it runs after jobs of other partitions."""
         return not all(parent.endswith(self.keys.suffix) for parent in self.draft.options.after)
 
     @classmethod

@@ -75,7 +75,7 @@ class GroupProgress:
 
     @property
     def is_done(self) -> bool:
-        """Whether all members have ended, and no more can come."""
+        """True if all members have ended, and no more can come."""
         return self.is_closed and not self.left
 
 

@@ -1,4 +1,4 @@
-"""What users give to a group: calls of tasks, in any number."""
+"""The calls of tasks that users give to a group, in any number."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from typing import Any, TypeAlias

@@ -176,7 +176,7 @@ class Options:
 
     @cached_property
     def terms(self) -> bytes:
-        """How they stand in the envelope of a job."""
+        """The form of these options in the envelope of a job."""
         return terms_of(
             Envelope(
                 "",
@@ -200,21 +200,21 @@ class Options:
 
     @cached_property
     def are_plain(self) -> bool:
-        """Whether a job with them may run at once, and is known by its id alone."""
+        """True if a job with them may run at once, and is known by its id alone."""
         return self.unique is None and not self.delay and self.at is None and not self.after
 
     @cached_property
     def are_marked(self) -> bool:
-        """Whether scripts are to know of them."""
+        """True if scripts are to know of them."""
         return self.max_crashes != MAX_CRASHES or bool(self.history) or self.debounce is not None
 
     def marks(self, task: str, limits: str) -> bytes:
-        """What scripts are to know of a job of this task that has these limits."""
+        """The part for scripts of a job of this task with these limits."""
         note = history_note(task, self.history)
         return marks_of(self.max_crashes, limits, history=note, debounced=self.debounce is not None)
 
     def delay_ms(self) -> int:
-        """How long the job waits if it is enqueued now: no longer than it may, so that it expires in time."""
+        """The delay of the job if it is enqueued now: no longer than it may wait, so that it expires in time."""
         delay = milliseconds(self.delay if self.at is None else max(0.0, self.at - time.time()))
         return delay if self.expires is None else min(delay, milliseconds(self.expires) + 1)
 
@@ -224,7 +224,7 @@ _OF_TASK = frozenset({"queue", "max_attempts", "max_crashes", "result_ttl", "exp
 
 
 def own_terms(defaults: Options) -> dict[str, Any]:
-    """What a task sets for its jobs that no job has otherwise, by its name in an envelope."""
+    """The terms that a task alone sets for its jobs, by their names in an envelope."""
     terms = {name: getattr(defaults, name) for name in ("history", "on_dead", *sorted(_OF_TASK - {"queue"}))}
     return {name: value for name, value in terms.items() if value != getattr(_PLAIN, name)}
 

@@ -260,7 +260,7 @@ def _check(function: object) -> None:
 
 
 def _is_method(function: Callable[..., object]) -> bool:
-    """Whether it was defined in a class, and takes the object or the class; a bound method has it already."""
+    """True if it was defined in a class, and takes the object or the class; a bound method has it already."""
     if not inspect.isfunction(function) or "." not in function.__qualname__:
         return False
     parameters = list(inspect.signature(function).parameters)

@@ -1,4 +1,4 @@
-"""Which task is told of the deaths of jobs: one that takes a `DeadJob`."""
+"""The choice of the task that is told of the deaths of jobs: one that takes a `DeadJob`."""
 
 from typing import Any
 
