@@ -188,7 +188,7 @@ class Barrier:
 
 
 class _Terms(NamedTuple):
-    """What a participant needs to know of its barrier."""
+    """The facts about a barrier that a participant needs."""
 
     name: str
     keys: _Keys

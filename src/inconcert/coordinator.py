@@ -526,7 +526,7 @@ class Coordinator(TaskCoordinator):
         return (await self.inspect(timeout=timeout)).locks()
 
     async def explain(self, thing: str, *, timeout: Seconds = 2.0) -> "Explanation":
-        """Who holds something, since when and from which line of code; or why a job or a schedule does not run.
+        """Explain who holds something, since when and from which line of code, or why a job or a schedule does not run.
 
         Args:
             thing: A kind and a name, such as `lock:item:42`: a `lock`, `semaphore`, `rwlock` or `election`; the
@@ -959,12 +959,12 @@ def session_ref_of(concert: Coordinator) -> SessionRef:
 
 
 def key_ring_of(concert: Coordinator) -> KeyRing:
-    """What it signs jobs with, also while it is not open."""
+    """The keys with which it signs jobs, also while it is not open."""
     return concert._key_ring  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def fresh_source_of(concert: Coordinator) -> Source:
-    """What leads to its servers, not open, for a look at these."""
+    """The way to its servers, not open, for a look at them."""
     return concert._current_source.anew(is_forked=True)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 

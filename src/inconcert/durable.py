@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class _Function(NamedTuple):
-    """What is known of a function that steps call."""
+    """The facts about a function that steps call."""
 
     name: str
     is_async: bool
@@ -253,7 +253,7 @@ def key(name: str) -> str:
 
 
 async def now(name: str = "now") -> float:
-    """When this was first called in the job, in seconds since 1970 by this machine's clock; the same in all attempts.
+    """The time of the first call in the job, in seconds since 1970 by this machine's clock; the same in all attempts.
 
     Args:
         name: Which instant, as the name of a step.

@@ -82,7 +82,7 @@ class Event:
         await session.run(_CLEAR(self._keys, request=session.new_address()))
 
     async def is_set(self) -> bool:
-        """Whether the flag is set now."""
+        """True if the flag is set now."""
         state = await self._inspect()
         return bool(state.is_set)
 

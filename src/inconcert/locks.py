@@ -193,7 +193,7 @@ class _LeaseStates:
 
     @property
     def is_lost(self) -> bool:
-        """Whether one of them ended without a release."""
+        """True if one of them ended without a release."""
         return any(state.is_lost for state in self.by_name.values())
 
     def release_nowait(self) -> None:
@@ -296,7 +296,7 @@ class Leases(Mapping[str, Lease]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether one of them ended without a release; known without asking the server."""
+        """True if one of them ended without a release; known without asking the server."""
         return any(lease.is_lost for lease in self.values())
 
     async def lost(self) -> None:

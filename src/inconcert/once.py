@@ -185,7 +185,7 @@ class _Handed:
 
 
 class _Wanted:
-    """What one caller wants, checked.
+    """The wish of one caller, checked.
 
     Attributes:
         name: Which value.
@@ -264,7 +264,7 @@ _codecs: WeakKeyDictionary[Callable[..., object], Codec[Any]] = WeakKeyDictionar
 
 
 def _codec_of(name: str, make: Callable[[], object]) -> Codec[Any]:
-    """How what the function returns becomes JSON: as its annotation says; without one it is any JSON.
+    """The format of a function's result as JSON: that of its annotation; without one it is any JSON.
 
     Raises:
         TypeError: It is not a function, or needs arguments, or JSON cannot represent what it returns.

@@ -79,7 +79,7 @@ class Timetable:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the current task is one of these functions."""
+        """True if the current task is one of these functions."""
         return self._tasks is not None and asyncio.current_task() in self._tasks
 
     async def stop(self) -> None:

@@ -65,7 +65,7 @@ _INSPECT = load("rate_limits/inspect").bind(_Keys)
 
 @dataclass(frozen=True, slots=True)
 class RateDecision:
-    """Whether permits were taken; true if they were.
+    """The answer of a limiter; true if permits were taken.
 
     Attributes:
         is_allowed: Whether they were taken, and may be used.
@@ -291,7 +291,7 @@ class RateLimiter:
 
 
 class _Terms(NamedTuple):
-    """What a caller wants, in microseconds."""
+    """A caller's wish, in microseconds."""
 
     cost: int
     burst: int
@@ -414,10 +414,10 @@ def _refund(session: Session, keys: _Keys, request: str, terms: _Terms, *, life:
 
 
 def terms_of(limiter: RateLimiter) -> RateTerms:
-    """What a limiter allows."""
+    """The terms of a limiter."""
     return limiter._allows  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def reservation_of(limiter: RateLimiter, cost: int) -> Reservation:
-    """What settles so many permits of a limiter that were just taken."""
+    """A reservation that settles so many permits of a limiter, just taken."""
     return Reservation(limiter._name, cost, limiter._settle)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

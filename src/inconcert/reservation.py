@@ -1,4 +1,4 @@
-"""What was reserved by an estimate, and is settled by what was used.
+"""Permits that were reserved by an estimate, and are settled by the use.
 
 Source: docs/explanation/rate-limits.md
 """

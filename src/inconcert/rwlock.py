@@ -114,7 +114,7 @@ class _Side(Permits[LeaseT_co]):
         )
 
     async def locked(self) -> bool:
-        """Whether `acquire` would wait: the other side holds the lock, or others already wait."""
+        """True if `acquire` would wait: the other side holds the lock, or others already wait."""
         waiting, held, holders = await self._inspect()
         return bool(waiting or held >= self._terms.limit or (held and holders[0].endswith(_ALONE.encode())))
 

@@ -216,12 +216,12 @@ class SyncLease:
 
     @property
     def kind(self) -> str:
-        """What it is a lease on, such as `lock`."""
+        """The kind of thing, such as `lock`."""
         return self._lease.kind
 
     @property
     def name(self) -> str:
-        """Which one."""
+        """Its name."""
         return self._lease.name
 
     @property
@@ -236,7 +236,7 @@ class SyncLease:
 
     @property
     def previous_lost(self) -> bool:
-        """Whether a holder before lost its lease instead of releasing it; see `Lease.previous_lost`."""
+        """True if a holder before lost its lease instead of releasing it; see `Lease.previous_lost`."""
         return self._lease.previous_lost
 
     @property
@@ -246,7 +246,7 @@ class SyncLease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it ended without a release; known without asking the server."""
+        """True if it ended without a release; known without asking the server."""
         return self._lease.is_lost
 
     def renew(self) -> None:
@@ -329,7 +329,7 @@ class SyncPermits:
         return None if lease is None else SyncLease(thread, lease)
 
     def locked(self) -> bool:
-        """Whether `acquire` would wait."""
+        """True if `acquire` would wait."""
         return self._opened().call(self._permits.locked)
 
     def holders(self) -> list[str]:
@@ -337,7 +337,7 @@ class SyncPermits:
         return self._opened().call(self._permits.holders)
 
     def waiters(self) -> int:
-        """How many waiters are in line."""
+        """The number of waiters in line."""
         return self._opened().call(self._permits.waiters)
 
     # Private.
@@ -391,7 +391,7 @@ class SyncRateLimiter:
         return self._call(partial(self._limiter.try_acquire, cost=cost))
 
     def inspect(self) -> RateStatus:
-        """How many permits are there now."""
+        """The number of permits there now."""
         return self._call(self._limiter.inspect)
 
     def reset(self) -> None:

@@ -380,7 +380,7 @@ class SyncProducer:
         return known
 
     def _opened(self) -> "_Opening":
-        """What is open in this process, which may be a fork of the one that used it last."""
+        """The open parts in this process, which may be a fork of the one that used it last."""
         if self._is_closed:
             raise NotConnected(f"{self!r} is closed; use it inside `with producer:`, or make another")
         opening = self._opening
@@ -400,7 +400,7 @@ class SyncProducer:
 
 
 class _Opening:
-    """What a producer has in one process."""
+    """The parts of a producer in one process."""
 
     def __init__(self, channel: BlockingChannel, origin: Origin, layout: Layout) -> None:
         self.process = os.getpid()
@@ -476,5 +476,5 @@ class _Wait:
 
 
 def observers_of(producer: SyncProducer) -> Observers:
-    """Who is told what this producer does."""
+    """The observers of this producer."""
     return producer._observers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

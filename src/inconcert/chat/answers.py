@@ -9,7 +9,7 @@ _DONE, _NOT_A_MEMBER = 1, 0  # the first element of a reply; below 0 if the chat
 
 
 def is_refused(reply: Reply) -> bool:
-    """Whether the user is not a member, or the chat does not exist."""
+    """True if the user is not a member, or the chat does not exist."""
     outcome, *_ = reply
     return bool(outcome != _DONE)
 

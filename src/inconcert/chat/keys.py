@@ -92,7 +92,7 @@ class ChatKeyspace:
         return {self._keys.channel(keys.heads, "user", user) for keys in self.user_lists(user)}
 
     def users_channels(self, chat_id: str) -> str:
-        """What the channels begin with that announce changes of users' lists that have this chat; the user follows."""
+        """The prefix of the channels that announce changes of users' lists that have this chat; the user follows."""
         return self._keys.channels_beside(self._group(chat_id).heads, "user")
 
     def _group(self, chat_id: str) -> _Group:

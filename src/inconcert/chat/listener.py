@@ -1,4 +1,4 @@
-"""What is new in the chats of a user, as it comes: first the unread messages, then each message when it is sent.
+"""News in the chats of a user, as they come: first the unread messages, then each message when it is sent.
 
 A message on a channel is only a hint to look, so it may be late, come twice, or be lost with the connection: once that
 is back, the listener looks at every chat.  It remembers how far it has come in each chat, so it gets nothing twice,
@@ -136,7 +136,7 @@ class Listener:
         self._session.broadcasts.forget(channel, self)
 
     async def _catch_up(self, chat_id: str) -> Batch[Any] | None:
-        """What is new in a chat, a page of it at most; None if nothing is."""
+        """A page of the new messages in a chat; None if there are none."""
         self._stale.pop(chat_id, None)  # before it asks: a hint from now on adds it again
         if chat_id not in self._at:  # it left the list while the subscription began
             return None

@@ -61,7 +61,7 @@ class _UnreadCount(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """How far one fetch has come in one chat.
+    """The progress of one fetch in one chat.
 
     Attributes:
         chat_id: Which chat.
@@ -87,12 +87,12 @@ class Cursor:
 
     @property
     def has_news(self) -> bool:
-        """Whether anything was fetched, or missed."""
+        """True if anything was fetched, or missed."""
         return bool(self.messages or self.unfit or self.missed)
 
     @property
     def has_more(self) -> bool:
-        """Whether to fetch again."""
+        """True if to fetch again."""
         return self.at < self.end and self._wanted > 0
 
     def fetch(self, user: str) -> Call:
@@ -114,7 +114,7 @@ class Cursor:
         self.unfit += unfit
 
     def batch(self) -> Batch[Any]:
-        """What the user gets."""
+        """The batch for the user."""
         return Batch(self.chat_id, self.messages, self.missed, self.at, self.unfit)
 
     @property
@@ -153,7 +153,7 @@ def _listed(groups: Iterable[list[bytes]]) -> list[Listed]:
 
 
 async def fetch_new(session: Session, keys: ChatKeyspace, codec: Codec[Any], user: str, most: int) -> list[Batch[Any]]:
-    """What is new to a user, at most so many messages of each chat; see `Chats.fetch`."""
+    """News for a user, at most so many messages of each chat; see `Chats.fetch`."""
     unread = await list_unread(session, keys, user)
     cursors = [Cursor(chat.chat_id, keys.chat(chat.chat_id), codec, most) for chat in unread]
     unfinished = cursors

@@ -1,4 +1,4 @@
-"""What operators' commands do to jobs: which are meant, whether they are sure, and how many it was done to."""
+"""The commands by which operators change jobs: their choice, the question before, and the count after."""
 
 import asyncio
 import sys
@@ -33,7 +33,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether you a
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a command does to jobs.
+    """An act of a command on jobs.
 
     Attributes:
         verb: Such as `purge`.
@@ -48,7 +48,7 @@ class Action:
     so: str
 
     def chosen(self, ids: Sequence[str] | None, *, is_all: bool, **options: object) -> str:
-        """Which are meant, in words; if that is not said, the command ends.
+        """The choice of jobs, in words; if there is none, the command ends.
 
         Args:
             ids: Those that were named.
@@ -98,7 +98,7 @@ class Action:
 
 
 class Left(NamedTuple):
-    """What was done to jobs that were named, one by one.
+    """The outcome for jobs that were named, one by one.
 
     Attributes:
         done: To how many.

@@ -67,7 +67,7 @@ async def _figures(concert: Coordinator, duration: float) -> list[Figure]:
 
 
 async def _repeat(duration: float, ask: Callable[[], Awaitable[object]]) -> list[float]:
-    """How long each of these took, in seconds, one after the other for so long."""
+    """The durations of these calls, in seconds, one after the other for so long."""
     taken: list[float] = []
     ends_at = time.perf_counter() + duration
     while not taken or time.perf_counter() < ends_at:

@@ -54,7 +54,7 @@ class _Commands(TyperGroup):
         return [*_SUMMARIES]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - as above
-        """What is said of it in a list."""
+        """Its line in a list."""
         del ctx
         return TyperCommand(cmd_name, help=_SUMMARIES[cmd_name]) if cmd_name in _SUMMARIES else None
 

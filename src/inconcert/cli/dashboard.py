@@ -70,7 +70,7 @@ async def _serve(concert: Coordinator, host: str, port: int, queues: list[str], 
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine is reached by it; a page elsewhere may name its own host for our address."""
+    """True if only this machine is reached by it; a page elsewhere may name its own host for our address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

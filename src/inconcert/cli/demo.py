@@ -51,7 +51,7 @@ def demo() -> None:
 
 
 async def _run() -> bool:
-    """Whether it came to its end, and was not stopped by a signal."""
+    """True if it came to its end, and was not stopped by a signal."""
     with anyio.CancelScope() as scope:
         for number in SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, scope.cancel)
@@ -90,7 +90,7 @@ async def _started(name: str, concert: Coordinator) -> AsyncGenerator[Process]:
 
 
 class _Story:
-    """What this process does, what the others report, and how it is printed.
+    """The work of this process, the reports of the others, and their printing.
 
     Args:
         concert: The coordinator, open.

@@ -33,7 +33,7 @@ Kind = Literal["up", "job", "turn"]
 
 
 class Report(msgspec.Struct):
-    """What a process did, and from when to when, by this machine's clock."""
+    """A span of work of a process, by this machine's clock."""
 
     who: str
     what: str

@@ -37,7 +37,7 @@ def doctor(*, url: Url = None, namespace: Namespace = None, as_json: Json = Fals
 
 
 async def _seen(concert: Coordinator) -> Seen:
-    """What there is to see: also of a server that serves nobody, such as a cluster without all of its slots."""
+    """The state to examine, also of a server that serves nobody, such as a cluster without all of its slots."""
     examination = await _examined(concert)
     try:
         async with concert:

@@ -1,4 +1,4 @@
-"""What `inconcert doctor` finds: what is so, and what to do.
+"""The findings of `inconcert doctor`: a fact each, and the remedy.
 
 A check is a function of what was seen, and `CHECKS` names each: by these names they are in the how-to page.
 """

@@ -1,4 +1,4 @@
-"""What `--health` answers: for one worker process itself, and for several their parent, which asks each."""
+"""The answers of `--health`: one worker process gives its own; for several, their parent asks each."""
 
 import http.client
 import json

@@ -110,7 +110,7 @@ async def _shown(concert: Coordinator, job_id: str) -> Shown:
 
 
 async def _outcome(job: Job[JSON]) -> tuple[JSON, JobFailed | None]:
-    """What it has returned, or why it failed; None where it has not."""
+    """Its result, or the reason of its failure; None for the one that it does not have."""
     if await job.status() not in (JobStatus.SUCCEEDED, JobStatus.FAILED):
         return None, None
     try:

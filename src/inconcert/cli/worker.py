@@ -146,7 +146,7 @@ def worker(
 
 
 def of_one(max_jobs: int) -> int:
-    """How many jobs one of several processes runs: up to a tenth fewer, so that they do not all end together."""
+    """The number of jobs for one of several processes: up to a tenth fewer, so that they do not all end together."""
     return max_jobs - random.randrange(max_jobs // 10 + 1)
 
 

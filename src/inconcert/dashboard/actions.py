@@ -30,7 +30,7 @@ Form: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a dashboard shows and changes: a coordinator, what is known of its namespace, and what is not shown."""
+    """The subject of a dashboard: a coordinator, the facts about its namespace, and the rule for what is hidden."""
 
     concert: Coordinator
     poll: Poll
@@ -194,7 +194,7 @@ async def find_queue(poll: Poll, key: str | None) -> str:
 
 
 async def find_held(site: Site, key: str | None) -> Releasable:
-    """What this refers to, if it is still held.
+    """The lease that this refers to, if it is still held.
 
     Raises:
         HTTPException: 404: nobody holds it any more, or its name is not shown.
@@ -222,7 +222,7 @@ def find_other(site: Site, asked: Form) -> tuple[str, str]:
 
 @contextmanager
 def refused_as_bad() -> Generator[None]:
-    """What cannot be listed is the fault of the request."""
+    """Jobs that cannot be listed are the fault of the request."""
     try:
         yield
     except ValueError as error:
@@ -230,7 +230,7 @@ def refused_as_bad() -> Generator[None]:
 
 
 class WrongField(Exception):
-    """What was written into a field does not fit.
+    """The text of a field does not fit.
 
     Attributes:
         field: Which one.
@@ -275,7 +275,7 @@ async def _reason(concert: Coordinator, form: Form) -> str | None:
 
 
 def _told(state: str | None, queue: str | None, task: str | None, reason: str | None = None) -> str:
-    """Which ones, for the log."""
+    """The choice of jobs, for the log."""
     parts = (("state", state), ("queue", queue), ("task", task), ("reason", reason))
     return "".join(f", {name} {value!r}" for name, value in parts if value is not None)
 

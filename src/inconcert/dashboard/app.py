@@ -280,7 +280,7 @@ class Dashboard:
     async def _held_page(
         self, request: Request, template: str, *, is_shown: Callable[[str], bool], kinds: Sequence[str] = ()
     ) -> Response:
-        """What is held and waited for, of the kinds that are shown, with what was searched for in its name."""
+        """The leases and waits of the kinds that are shown, with the text that was searched for in their names."""
         sought = _sought(request)
         inspection = await self._poll.inspection()
         found = held_rows(inspection, self._redact, sought, _page_number(request), is_shown=is_shown)
@@ -335,7 +335,7 @@ class Dashboard:
         return page
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        """What the server refused, or did not answer."""
+        """The page for a refusal of the server, or for its silence."""
         status = 503
         if isinstance(error, UnreadablePayload):
             status = 500

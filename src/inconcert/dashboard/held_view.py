@@ -1,4 +1,4 @@
-"""What the pages show of what is held and waited for: by whom and from where."""
+"""Leases and waits as the pages show them: by whom and from where."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -85,7 +85,7 @@ class Releasable:
 
 
 def releasable(inspection: Inspection, redact: Redact) -> Iterator[Releasable]:
-    """What can be released by force, once for each holder."""
+    """The leases that can be released by force, once for each holder."""
     for process in inspection.processes:
         for entry in process.holds:
             key = _key(redact, entry)
@@ -219,7 +219,7 @@ def _of_line(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntr
 
 
 def _key(redact: Redact, entry: HeldEntry) -> str | None:
-    """What stands for this holder; None if it cannot be released by force, or its name is not shown."""
+    """The reference to this holder; None if it cannot be released by force, or its name is not shown."""
     can_be_released = entry.kind in get_args(Forcible) and not entry.is_redacted
     if not can_be_released or redact("lock", entry.name) != entry.name:
         return None

@@ -97,7 +97,7 @@ class JobParts:
 
 
 async def job_parts(concert: Coordinator, redact: Redact, job: Job[object], described: JobInfo | None) -> JobParts:
-    """What belongs to this job, of which this is stored, if anything still is."""
+    """The parts of a job, from its stored state, if it is still there."""
     after = [] if described is None else list(dict.fromkeys(described.after))
     (steps, unread_steps), (items, unread_items), dependants, group = await asyncio.gather(
         _steps(job), _items(redact, job), job.dependants(limit=_MOST_RELATED + 1), _group(concert, job.id)

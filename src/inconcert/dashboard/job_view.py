@@ -95,12 +95,12 @@ class JobView:
 
     @property
     def can_be_cancelled(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self.status in {JobStatus.QUEUED, JobStatus.WAITING, JobStatus.DELAYED, JobStatus.RUNNING}
 
     @property
     def can_be_rescheduled(self) -> bool:
-        """Whether it is not in its queue yet."""
+        """True if it is not in its queue yet."""
         return self.status in {JobStatus.WAITING, JobStatus.DELAYED}
 
 

@@ -21,7 +21,7 @@ def reference(kind: str, name: str) -> str:
 
 
 def texts(seen: Seen, rows: Collection[str]) -> Mapping[str, str]:
-    """What changes, by its key; of queues, limits and workers only in these rows.
+    """The changing texts by their keys; of queues, limits and workers only in these rows.
 
     The `shape` changes when queues or workers come or go.
     """

@@ -1,4 +1,4 @@
-"""What all viewers of a dashboard see: asked for once for all of them, and only while somebody looks."""
+"""The state that all viewers of a dashboard see: read once for all of them, and only while somebody looks."""
 
 import asyncio
 import time
@@ -89,7 +89,7 @@ class Poll:
         self._inspection: tuple[float, Inspection] | None = None  # until when it is fresh
 
     async def latest(self) -> Seen:
-        """What was seen less than 2 s ago, or is seen now.
+        """The state of less than 2 s ago, or of now.
 
         Cost: as for `Tasks.workers`, `Tasks.queues` and `Tasks.stats` together.
         """
@@ -99,7 +99,7 @@ class Poll:
             return self._seen
 
     async def inspection(self) -> Inspection:
-        """What processes hold and wait for, asked for less than 2 s ago.
+        """The reports of all processes, less than 2 s old.
 
         Cost: as for `Coordinator.inspect`; processes that do not answer are waited for 1 s.
         """

@@ -1,4 +1,4 @@
-"""What the pages show of tasks: how many of their jobs ended, how, and how long they took."""
+"""Tasks as the pages show them: how many of their jobs ended, how, and how long they took."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ class Term(Lease):
 
     @property
     def candidate(self) -> str:
-        """Who leads, as told to others."""
+        """The leader, as the others see it."""
         return self._candidate
 
     async def __aenter__(self) -> Self:

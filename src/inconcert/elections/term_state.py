@@ -86,7 +86,7 @@ class TermState(PermitState):
             self._left_body.set()
 
     def loss(self) -> LeaseLost:
-        """What the body is told when it was stopped."""
+        """The error that the stopped body raises."""
         kind = Resigned if self._is_resigned else LeaseLost
         return kind(self.kind, self.name, self.fencing_token)
 

@@ -19,7 +19,7 @@ _MOST_DIFFERENT = 3_000  # of them; to replace all takes the server about 40 ms
 
 
 class Facts(NamedTuple):
-    """What the server keeps of a document."""
+    """The stored form of a document."""
 
     text: str
     values: str

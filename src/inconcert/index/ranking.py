@@ -18,7 +18,7 @@ _USUAL_LENGTH = 100  # words
 
 
 def impact_key(times: int, length: int) -> int:
-    """What sorts a text among those that have a word: from 0 to 2^20 - 1, and lower for a larger share.
+    """The impact, which sorts a text among those that have a word: from 0 to 2^20 - 1, and lower for a larger share.
 
     Args:
         times: How often it occurs, 1 or more.
@@ -34,5 +34,5 @@ def share_of(key: int) -> float:
 
 
 def rarity(documents: int, having: int) -> float:
-    """What a word weighs that so many of all documents have; above 0."""
+    """The weight of a word that so many of all documents have; above 0."""
     return math.log(1 + (documents - having + 0.5) / (having + 0.5))

@@ -42,7 +42,7 @@ class _SortedList:
     last: str = ""  # the entry that was read last: what orders it, and the document
 
     def adds(self, fact: Reply) -> float:
-        """What it adds to the rank of a document, from the impact key of the word or the place of the score."""
+        """Its share in the rank of a document, from the impact key of the word or the place of the score."""
         if self.kind == "word":
             return self.weight * share_of(int(fact))
         return self.weight * score_at(fact) if fact else 0.0
@@ -155,7 +155,7 @@ class Search:
         return has_more
 
     def _is_decided(self) -> bool:
-        """Whether no document that was not met can be among the highest."""
+        """True if no document that was not met can be among the highest."""
         if len(self.ranks) < self._enough:
             return False
         best = highest(self.ranks, self._wanted)

@@ -45,7 +45,7 @@ def fold(text: str) -> str:
 
 
 def is_longer(text: str, most: int) -> bool:
-    """Whether a text has more characters than this when each is written as those that it stands for: up to 18.
+    """True if a text has more characters than this when each is written as those that it stands for: up to 18.
 
     Looks no further than it must.
     """
@@ -58,7 +58,7 @@ def is_longer(text: str, most: int) -> bool:
 
 
 class Reader:
-    """What an index makes of a text: the words of its tokenizer, without stop words.
+    """The words that an index takes from a text: those of its tokenizer, without stop words.
 
     Args:
         tokenizer: Text -> its words.

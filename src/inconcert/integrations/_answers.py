@@ -1,4 +1,4 @@
-"""What an HTTP client is answered when a primitive raises: a problem in JSON, without names and addresses of ours.
+"""The answer to an HTTP client when a primitive raises: a problem in JSON, without our names and addresses.
 
 Source: https://www.rfc-editor.org/rfc/rfc9457
 """

@@ -1,4 +1,4 @@
-"""What is new in the chats of a user, for one connection to its client."""
+"""News in the chats of a user, for one connection to its client."""
 
 import asyncio
 import logging

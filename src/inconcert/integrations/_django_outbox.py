@@ -63,7 +63,7 @@ class DjangoOutbox:
             return bool(cursor.rowcount == 1)
 
     def has(self, job_id: str) -> bool:
-        """Whether a job has a row, and was not dead-lettered."""
+        """True if a job has a row, and was not dead-lettered."""
         with _db.connection.cursor() as cursor:
             cursor.execute(self._find, {"id": job_id})
             return cursor.fetchone() is not None

@@ -54,7 +54,7 @@ async def take(limiter: RateLimiter, name: str) -> RateDecision:
 
 
 def rate_fields(limiter: RateLimiter, decision: RateDecision) -> Fields:
-    """What a client is told of a limiter that has let it pass: its policy, what is left, and when all is back.
+    """The headers for a client that a limiter has let pass: its policy, the permits left, and when all are back.
 
     The policy is named by its numbers: names of limiters are not for clients.
     """

@@ -54,7 +54,7 @@ _KEEP = load("idempotency/keep").bind(_Keys)
 
 
 class _Record(msgspec.Struct):
-    """What is kept: an answer, or that there was one which is not kept."""
+    """A stored answer, or the note that there was one which is not kept."""
 
     body_digest: str
     status: int = 0
@@ -187,7 +187,7 @@ class Turn:
 
 
 def _means_try_again(answer: Answer) -> bool:
-    """Whether the client is to repeat its request, and the handler to run then."""
+    """True if the client is to repeat its request, and the handler to run then."""
     if answer.status >= 500 or answer.status in _TRANSIENT:
         return True
     return answer.status >= 400 and any(name == "retry-after" for name, _ in answer.headers)

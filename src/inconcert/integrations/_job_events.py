@@ -27,7 +27,7 @@ _log = logging.getLogger("inconcert.integrations")
 async def job_events(
     job: Job[JSON], *, last_event_id: str = "", closing: asyncio.Event | None = None
 ) -> AsyncGenerator[bytes]:
-    """What a job yields, one event for each item, until it has ended or the service closes.
+    """The items of a job's stream, one event each, until it has ended or the service closes.
 
     Args:
         job: Which job.

@@ -15,7 +15,7 @@ _NO_CLIENT = "unknown"  # of a connection without an address, such as a unix soc
 
 @dataclass(frozen=True, slots=True)
 class RequestValues:
-    """What a request has to fill a name with.
+    """The values of a request that can fill a name.
 
     Attributes:
         path: The parameters of its path.

@@ -48,7 +48,7 @@ def encode_event(data: object, *, id_: str | None = None, event: str | None = No
 async def chat_events(
     chat: Chats, user: str, *, last_event_id: str = "", closing: asyncio.Event | None = None
 ) -> AsyncGenerator[bytes]:
-    """What is new to a user, as `Chats.listen` gives it, one event for each batch, until the service closes.
+    """News for a user, as `Chats.listen` gives them, one event for each batch, until the service closes.
 
     Args:
         chat: The chats.

@@ -27,7 +27,7 @@ Labels = tuple[str, str]
 
 
 class Distribution:
-    """How many durations there were up to each bound, in seconds."""
+    """The number of durations up to each bound, in seconds."""
 
     __slots__ = ("counts", "total")
 

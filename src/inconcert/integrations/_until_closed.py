@@ -1,4 +1,4 @@
-"""What an endless generator gives, for one connection to its client, until the service closes."""
+"""The items of an endless generator, for one connection to its client, until the service closes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

@@ -383,7 +383,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Seen(msgspec.Struct):
-    """What a client says over its WebSocket: that the user has seen a chat up to a message."""
+    """A client's message over its WebSocket: the user has seen a chat up to a message."""
 
     chat_id: str
     last_id: Annotated[int, msgspec.Meta(ge=1)]
@@ -440,7 +440,7 @@ async def _response_of(handler: _Handler, request: web.Request) -> web.StreamRes
 
 
 def _has_begun(request: web.Request) -> bool:
-    """Whether an answer to this request was begun, so that no other can follow."""
+    """True if an answer to this request was begun, so that no other can follow."""
     return request.writer.output_size > 0
 
 
@@ -484,7 +484,7 @@ def _refusal(request: web.Request) -> Answer | None:
 
 
 def _whole_answer(response: web.StreamResponse) -> Answer | None:
-    """What is stored of a response; None if it was sent already, or is too large or endless."""
+    """The stored form of a response; None if it was sent already, or is too large or endless."""
     if response.prepared or not isinstance(response, web.Response):
         return None
     body = response.body or b""

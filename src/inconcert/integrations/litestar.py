@@ -273,7 +273,7 @@ class _EventStream(Response[bytes]):
         self._events = events
 
     def to_asgi_response(self, *_: object, **__: object) -> ASGIResponse:
-        """What sends them."""
+        """The ASGI response that sends the events."""
         return _SentEvents(self._events)
 
 

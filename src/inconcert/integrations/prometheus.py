@@ -161,7 +161,7 @@ class Metrics(Collector):
     # Private.
 
     def _ask(self) -> "_Seen | None":
-        """What the server says; None if that is not known now."""
+        """The server's figures; None if they are not known now."""
         session = self._ref.opened
         if session is None or session.loop is _current_loop():
             return self._seen
@@ -173,7 +173,7 @@ class Metrics(Collector):
             return None
 
     async def _look(self) -> "_Seen | None":
-        """What the server says, to this scrape alone: another one may fail meanwhile."""
+        """The server's figures, for this scrape alone: another one may fail meanwhile."""
         names = sorted(self._queues)
         session = self._ref.opened
         if session is None:
@@ -275,7 +275,7 @@ class _Declared(Collection[str]):
 
 
 class _Items(NamedTuple):
-    """What there is in a queue of items; `oldest_age` is None if none is ready."""
+    """The counts of a queue of items; `oldest_age` is None if none is ready."""
 
     name: str
     counts: QueueCounts
@@ -283,7 +283,7 @@ class _Items(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What the server said; no stats if there are no queues of jobs; no stopped keys if no task has any in order."""
+    """The server's figures; no stats if there are no queues of jobs; no stopped keys if no task has any in order."""
 
     stats: TaskStats | None
     stopped: Sequence[StoppedKey]

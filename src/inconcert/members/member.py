@@ -33,7 +33,7 @@ class Member(HeldLease[MemberState]):
         return self._state.holder
 
     async def list(self) -> dict[str, JSON]:
-        """Who is in the group now, and with what: member id -> value. See `Members.list`."""
+        """The members of the group now, with their values: member id -> value. See `Members.list`."""
         self._check_loop()
         return await read_group(self._state.roster.session, self._state.roster.place)
 
@@ -66,7 +66,7 @@ class Member(HeldLease[MemberState]):
         return watch(self._state.roster, self._state)
 
     def owns(self, key: str) -> bool:
-        """Whether a key is this member's, among the members that this process knows now; asks nobody.
+        """True if a key is this member's, among the members that this process knows now; asks nobody.
 
         Each process gives the same answer when it knows the same members: while a change is on its way, two may take a
         key for their own.  Use it to spread work that may be done twice; `shares` hands a key to one at a time.

@@ -213,11 +213,11 @@ class MemberState(LeaseState):
 
 
 def _nothing(_: MemberState) -> None:
-    """How a member that has asked for no keys lets go of them."""
+    """Let go of no keys, for a member that has asked for none."""
 
 
 class _User:
-    """What keeps a roster up to date for a member."""
+    """A mark by which a member keeps a roster up to date."""
 
     __slots__ = ("__weakref__",)
 

@@ -83,7 +83,7 @@ class Members(AsyncWith[MemberState, Member]):
         return self._face(await self._obtain())
 
     async def list(self) -> dict[str, JSON]:
-        """Who is in the group now, and with what: member id -> value. No need to join.
+        """The members of the group now, with their values: member id -> value. No need to join.
 
         Cost: 1 round trip for about each 1,000 members, and 1 for each 100 that it finds to have lapsed.
         """

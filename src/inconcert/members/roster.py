@@ -60,7 +60,7 @@ class Rosters:
 
 
 class Roster:
-    """Who is in a group, kept up to date as long as there is a user.
+    """The members of a group, kept up to date as long as there is a user.
 
     Args:
         session: The open session.
@@ -308,7 +308,7 @@ class _ReadMore(Call):
 
 
 class Feed:
-    """What has happened in a group and was not read yet, for one reader.
+    """Changes of a group that one reader has not read yet.
 
     Args:
         roster: That of the group, opened with `async with`.

@@ -135,5 +135,5 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
 
     @property
     def put_at(self) -> float:
-        """When it was put in, in seconds since 1970 by the server's clock."""
+        """The time at which it was put in, in seconds since 1970 by the server's clock."""
         return self._state.put_at

@@ -239,7 +239,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
 
     @property
     def _may_hold_unseen(self) -> bool:
-        """Whether the server may have given us items that we do not know of: the next claim returns them."""
+        """True if the server may have given us items that we do not know of: the next claim returns them."""
         return self._is_unsure and self._has_worker
 
     @property
@@ -286,5 +286,5 @@ class _Getter(asyncio.Future[ItemState[Any]]):
 
     @property
     def has_one(self) -> bool:
-        """Whether it was given an item."""
+        """True if it was given an item."""
         return self.done() and not self.cancelled() and self.exception() is None

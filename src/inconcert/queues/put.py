@@ -51,7 +51,7 @@ def check_putting(order: QueueOrder, maxsize: int | None) -> None:
 
 
 def item_codec(name: str, item_type: Any) -> Codec[Any]:  # noqa: ANN401 - also unions and the like
-    """How the items of a queue are written and read: of this type, or any JSON if it is None.
+    """The format of a queue's items: of this type, or any JSON if it is None.
 
     Raises:
         TypeError: JSON cannot represent this type.
@@ -86,7 +86,7 @@ def put_once(
 
 
 def was_put_in(answer: Reply) -> bool:
-    """Whether the item is there, as that command answered; False if there was no room, or the queue is shut down."""
+    """True if the item is there, as that command answered; False if there was no room, or the queue is shut down."""
     return answer in (_IN, _THERE)
 
 
@@ -161,7 +161,7 @@ class NewItems:
         return self._put(waits=int(waits))
 
     def added(self, answer: Reply) -> bool:
-        """Whether they were put in, as that command answered to items that do not wait.
+        """True if they were put in, as that command answered to items that do not wait.
 
         Raises:
             QueueFull: There is no room, or others wait for it.

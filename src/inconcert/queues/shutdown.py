@@ -41,7 +41,7 @@ class Standby(InboxReceiver):
         self._ask_at = 0.0  # by the local monotonic clock; it is told of everything before
 
     async def is_over(self) -> bool:
-        """Whether the queue is shut down, and nothing is left for this consumer to do; asks only if it may be."""
+        """True if the queue is shut down, and nothing is left for this consumer to do; asks only if it may be."""
         now = time.monotonic()
         if now < self._ask_at:
             return False

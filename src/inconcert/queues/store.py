@@ -79,7 +79,7 @@ class ItemKeys(ClaimKeys, plugs="items"):
 
 
 class QueueState(NamedTuple):
-    """How much is in a queue, and whether it takes more, as the script returns it.
+    """The counts of a queue, and whether it takes more, as the script returns them.
 
     Attributes:
         ready: Items that may be taken now.
@@ -112,7 +112,7 @@ class ItemRow(NamedTuple):
 
 
 def read_state(reply: Reply) -> tuple[QueueState, list[ItemRow]]:
-    """What a look at a queue has found: its state, and the next items."""
+    """The state of a queue, and its next items."""
     count = len(QueueState._fields)
     return QueueState(*reply[:count]), rows(reply[count:], ItemRow)
 

@@ -25,7 +25,7 @@ QueueOrder = Literal["fifo", "lifo"]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How items of a queue are claimed; waiters on the same terms share a worker.
+    """The terms of claiming items of a queue; waiters on the same terms share a worker.
 
     Attributes:
         name: Which queue.

@@ -179,7 +179,7 @@ class QuorumLock(Acquirable[_QuorumState, QuorumLease]):
         return await super().try_acquire()
 
     async def locked(self) -> bool:
-        """Whether it is held on a majority of the servers.
+        """True if it is held on a majority of the servers.
 
         Raises:
             QuorumNotReached: Too few servers answered to know.

@@ -222,7 +222,7 @@ class _Share:
                 asking.count(self._peer.title, Vote.NOTHING, "did not have the lease, and has it now")
 
     def _undo(self) -> bytes | None:
-        """What to send after an abandoned request: nothing while its grant would still be useful."""
+        """The command to send after an abandoned request: none while its grant would still be useful."""
         return _RELEASE(self._keys, me=self._holder).pack_with_source() if self._is_over else None
 
     async def _release(self, releasing: QuorumRound) -> None:

@@ -37,7 +37,7 @@ async def explain_items(ref: SessionRef, name: str, ask: Callable[[], Awaitable[
 
 
 class _Found:
-    """What was found of a queue, on the server and in the processes."""
+    """The state of a queue, on the server and in the processes."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class _Found:
         self._is_certain = not (self._unasked or self._seen.silent or any(each.is_redacted for _, each in consumers))
 
     def explanation(self) -> Explanation:
-        """How it is served, and why its items are not handed over."""
+        """Its consumers, and the reasons why its items are not handed over."""
         state = self._state
         takers = bool(self._waiting) or not all(map(self._is_dead, self._claims))
         is_used = (
@@ -157,7 +157,7 @@ class _Found:
         return consumer.name == self._name and not consumer.is_redacted
 
     def _is_dead(self, worker: str) -> bool:
-        """Whether its process is not there any more."""
+        """True if its process is not there any more."""
         session = _session(worker)
         return self._unasked is None and session not in self._processes and session not in self._seen.silent
 

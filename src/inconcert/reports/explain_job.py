@@ -31,7 +31,7 @@ _TRIED = frozenset({JobStatus.QUEUED, JobStatus.DELAYED, JobStatus.RUNNING})  # 
 
 
 class _Place(NamedTuple):
-    """Where a job is that does not run yet, see `tasks/locate`."""
+    """The place of a job that does not run yet; see `tasks/locate`."""
 
     now: float
     pending: str
@@ -136,7 +136,7 @@ class JobQuestion:
         return reasons
 
     async def _more_urgent(self, queue: str, serving: Sequence[WorkerStatus]) -> list[Reason]:
-        """Which queues are before this one for all workers that serve it, if jobs are ready there."""
+        """The queues before this one, for all workers that serve it, if jobs are ready there."""
         before = [set(worker.queues[: list(worker.queues).index(queue)]) for worker in serving]
         names = sorted(before[0].intersection(*before[1:]))
         if not names:
@@ -169,7 +169,7 @@ class JobQuestion:
     async def _held_back(
         self, queue: str, task: str, workers: Sequence[WorkerStatus], due: str | None
     ) -> Reason | None:
-        """Which limit, rate or turn it waits for, if it does."""
+        """The limit, rate or turn that it waits for, if any."""
         running = [job.id for worker in workers for job in worker.running if job.task == task]
         return await explain_limits(
             self._ref.session, self._keys, self._id, task=task, queue=queue, due=due, running=running
@@ -222,7 +222,7 @@ class JobQuestion:
         return reasons + paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
 
     async def _after_group(self, group: str, no_worker: list[Reason]) -> list[Reason]:
-        """What the callback of a group waits for."""
+        """The members for which the callback of a group waits."""
         try:
             progress = await self._tasks.group(group).progress()
         except GroupNotFound:
@@ -325,7 +325,7 @@ async def explain_queue(tasks: Tasks, name: str) -> Explanation:
 
 
 def _busy(place: _Place, serving: Sequence[WorkerStatus]) -> list[Reason]:
-    """Whether all places of these workers are taken, and by what."""
+    """Reasons of workers whose places are all taken, and the jobs that take them."""
     if not serving or any(worker.capacity is None or len(worker.running) < worker.capacity for worker in serving):
         return []
     places = sum(len(worker.running) for worker in serving)
@@ -344,7 +344,7 @@ def _backlog(queue: QueueStats) -> str:
 
 
 def paused_or_unserved(queue: str, workers: Sequence[WorkerStatus], *, is_paused: bool) -> list[Reason]:
-    """Whether a queue is paused, and whether nobody serves it."""
+    """Reasons of a queue that is paused, or that nobody serves."""
     reasons: list[Reason] = []
     if is_paused:
         reasons.append(Reason("paused", f"queue {queue!r} is paused, until tasks.resume({queue!r})"))
@@ -354,7 +354,7 @@ def paused_or_unserved(queue: str, workers: Sequence[WorkerStatus], *, is_paused
 
 
 def _instant(value: JSON) -> float:
-    """When a sleep is over."""
+    """The end of a sleep."""
     return float(value) if isinstance(value, int | float) else 0.0
 
 

@@ -18,7 +18,7 @@ _MOST = 10  # jobs that are named
 
 
 class _Line(NamedTuple):
-    """Where a job is that is held back, see `tasks/held_back`; `most` is the interval of a rate, in us."""
+    """The place of a job that is held back; see `tasks/held_back`; `most` is the interval of a rate, in us."""
 
     limits: bytes
     line: bytes
@@ -31,7 +31,7 @@ class _Line(NamedTuple):
 async def explain_limits(
     session: Session, keys: JobKeys, job_id: str, *, task: str, queue: str, due: str | None, running: Sequence[str]
 ) -> Reason | None:
-    """What holds this delayed job back; None if nothing does.
+    """The limit that holds this delayed job back; None if nothing does.
 
     Args:
         session: The open session.
@@ -72,7 +72,7 @@ async def explain_limits(
 
 
 async def _behind(session: Session, keys: JobKeys, turn: str, task: str) -> str:
-    """Which job of its key has not ended before it, and what is to be done if that is dead."""
+    """The job of its key before it that has not ended, and the remedy if that is dead."""
     waits = f"it waits until job {turn} of its key has ended, as the jobs of a key of task {task!r} run in strict order"
     status, *_ = Snapshot.read(await session.run(Snapshot.take(keys, turn, "")))
     return f"{waits}; that one is dead: replay it, or purge it" if status is JobStatus.FAILED else waits

@@ -13,7 +13,7 @@ _MOST = 20  # members that are told of
 
 
 async def explain_members(ref: SessionRef, name: str, ask: Callable[[], Awaitable[Inspection | Reason]]) -> Explanation:
-    """Who is in a group.
+    """Explain a group by its members.
 
     Args:
         ref: Refers to the open session.

@@ -20,7 +20,7 @@ _LATE_AFTER = 15.0  # seconds: that after which another worker looks, if one has
 
 
 async def explain_schedule(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, id_: str) -> Explanation:
-    """When it runs next, or why it does not.
+    """The next run of a schedule, or the reason why there is none.
 
     Args:
         ref: Refers to the open session.
@@ -81,7 +81,7 @@ def _whether_it_runs(found: FoundSchedule, *, is_followed: bool) -> Iterator[Rea
 
 
 async def _last(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, found: FoundSchedule) -> Reason:
-    """What became of the job of its last instant."""
+    """The fate of the job of its last instant."""
     job_id, last_at = found.last_job, found.status.last_at
     if job_id is None or last_at is None:
         return Reason("never", "no instant of it has had a job yet")

@@ -22,7 +22,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Who holds something and who waits for it, or why a job does not run; `str()` of it is for people.
+    """The holders and waiters of a thing, or the reason why a job does not run; `str()` of it is for people.
 
     Attributes:
         kind: Such as `lock`.
@@ -62,7 +62,7 @@ class Explanation:
 
 
 def cause(waiter: Waiter, holders: list[HeldLock]) -> Reason:
-    """What a task waits for that others wait for in turn, and who has that."""
+    """A thing for which a task waits while others wait for that task, and the holder of the thing."""
     text = f"{whereabouts(waiter)} waits itself for {waiter.kind} {waiter.name!r}, for {ago(waiter.since)}"
     has = [whereabouts(held) for held in holders if (held.kind, held.name) == (waiter.kind, waiter.name)]
     return Reason("waits", f"{text}; held by {'; '.join(has)}" if has else text)

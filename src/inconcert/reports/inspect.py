@@ -24,7 +24,7 @@ _ASK = load("reports/ask").bind(ReportKeys)
 
 
 async def inspect(session: Session, keys: Keyspace, *, timeout: float, quiet: float = 0.0) -> Inspection | None:
-    """What all processes hold and wait for; if some seem to wait for each other, asked a second time to be certain.
+    """The leases and waits of all processes; asked a second time to be certain if some seem to wait for each other.
 
     What a task waits for at both times it has waited for in between, so there was an instant at which all waited.
 
@@ -85,7 +85,7 @@ def _inspection(found: Sequence[ProcessReport], silent: tuple[str, ...]) -> Insp
 
 
 class _Answers(InboxReceiver):
-    """What has come so far."""
+    """The replies so far."""
 
     def __init__(self) -> None:
         self.reports: dict[str, ProcessReport] = {}

@@ -90,7 +90,7 @@ class OwnReport:
     # Private.
 
     def _all_held(self, found: "_Found") -> "Iterator[Callable[[], HeldEntry] | None]":
-        """What makes the entry of each lease; None for what is not reported."""
+        """The maker of each lease's entry; None for a lease that is not reported."""
         for lease in self._session.renewal.leases():
             if isinstance(lease, _REPORTED) and not lease.is_over:
                 yield partial(self._held, lease, found)
@@ -268,7 +268,7 @@ def _of_item(item_id: str) -> str:
 
 
 class _Origin(TypedDict):
-    """Who asked for something."""
+    """The task and the line that asked for something."""
 
     since: float
     task: str | None

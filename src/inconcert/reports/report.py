@@ -1,4 +1,4 @@
-"""What processes answer when they are asked what they hold and what they wait for."""
+"""The reply of a process about its leases and waits."""
 
 import hashlib
 import time
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """What was asked for, and from where.
+    """A request of a task, and its line of code.
 
     Attributes:
         kind: What it is, such as `lock`.
@@ -326,7 +326,7 @@ def ago(moment: float, now: float | None = None) -> str:
 
 
 def whereabouts(entry: HeldLock | Waiter) -> str:
-    """Who has or wants something: process, task, line of code, job and label."""
+    """The holder or waiter: process, task, line of code, job and label."""
     parts = [f"process {entry.pid} on {entry.host}"]
     if entry.permits > 1:
         parts.append(f"{entry.permits:,} permits")

@@ -81,7 +81,7 @@ class Reporter:
             await asyncio.wait(self._answering)
 
     async def report(self, entries: int) -> "ProcessReport":
-        """What this process holds and waits for, looked at in as many turns of the event loop as it takes.
+        """The leases and waits of this process, read in as many turns of the event loop as it takes.
 
         Args:
             entries: How many of each at most; those that came first, for which others may wait.

@@ -43,7 +43,7 @@ def deadlocks(processes: tuple[ProcessReport, ...], *, is_complete: bool) -> tup
 
 
 class _Graph:
-    """Who waits for whom.  Each step takes time in proportion to what was reported, however many wait for the same.
+    """The waits of tasks for each other.  Each step takes time in proportion to the reports, however many wait for one.
 
     Its nodes are those that wait, and what many of them wait for in common: that no holder of a thing is blocked any
     more, or none that writes; that one of all its holders is not; that nobody in the front part of a line is.  Each

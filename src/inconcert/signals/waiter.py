@@ -85,7 +85,7 @@ class Waiter(Place):
         self.ask()
 
     def value(self) -> Any:  # noqa: ANN401 - of the signal's type, which only the caller knows
-        """What came.
+        """The value that came.
 
         Raises:
             UnreadablePayload: It does not fit the signal's type. It counts as received: passed on, it might go round

@@ -1,4 +1,4 @@
-"""What goes into a row: a job, an item or a message with its id, sealed and signed by the process that writes it.
+"""The contents of a row: a job, an item or a message with its id, sealed and signed by the process that writes it.
 
 The relay signs nothing: otherwise anybody who can write to the table could forge jobs.
 """
@@ -57,7 +57,7 @@ class Author:
 
     @property
     def _origin(self) -> Origin:
-        """Where ids come from: another one in a process that was forked since."""
+        """The source of ids: another one in a process that was forked since."""
         opening = self._opening
         if opening is None or opening.process != os.getpid():
             origin = Origin(self._keys, self._key_ring, self._observers)

@@ -17,7 +17,7 @@ _AGAIN = 0.005, 0.05
 
 
 class Bell:
-    """What rings when a transaction commits; from any thread."""
+    """A bell that rings when a transaction commits; from any thread."""
 
     def __init__(self) -> None:
         self._relays: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}

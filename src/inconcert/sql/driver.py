@@ -23,7 +23,7 @@ class _Asyncpg(Protocol):
     """An `asyncpg.Connection`, or one of a pool."""
 
     def is_in_transaction(self) -> bool:
-        """Whether a transaction has begun."""
+        """True if a transaction has begun."""
         ...
 
     def execute(self, query: str, *args: object) -> Awaitable[str]:
@@ -36,7 +36,7 @@ class DriverConnection(Protocol):
 
     @property
     def autocommit(self) -> bool:
-        """Whether it begins no transaction by itself."""
+        """True if it begins no transaction by itself."""
         ...
 
     @property

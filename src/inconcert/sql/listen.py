@@ -24,7 +24,7 @@ _DRIVERS = {"asyncpg", "psycopg"}
 
 
 def can_listen(database: Database) -> bool:
-    """Whether the driver can."""
+    """True if the driver can."""
     engine = database.engine
     return isinstance(engine, AsyncEngine) and database.dialect == "postgresql" and engine.dialect.driver in _DRIVERS
 

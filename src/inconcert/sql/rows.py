@@ -92,7 +92,7 @@ _MARK = text("UPDATE inconcert_outbox SET dead_life = :life WHERE id = :id")
 
 
 class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a row is handed over, as JSON.
+    """The form in which a row is handed over, as JSON.
 
     Attributes:
         keep: How long the row stays.
@@ -140,7 +140,7 @@ class Row(NamedTuple):
 
 
 class Settled:
-    """What has become of rows that were reserved.
+    """The fate of rows that were reserved.
 
     Attributes:
         gone: The ids of those that are deleted.
@@ -210,7 +210,7 @@ class Rows:
 
     @staticmethod
     def has(connection: Connection, job_id: str) -> bool:
-        """Whether a job has a row, and was not dead-lettered."""
+        """True if a job has a row, and was not dead-lettered."""
         return connection.execute(IS_THERE, {"id": job_id}).first() is not None
 
     def reserve(self, connection: Connection, most: int) -> list[Row]:

@@ -21,7 +21,7 @@ HandleT = TypeVar("HandleT", bound=OfSQLAlchemy)
 
 
 def sync_handle(handle: AsyncSession | AsyncConnection, what: str) -> OfSQLAlchemy:
-    """What a handle of an event loop stands for, in a transaction.
+    """The synchronous object behind a handle of an event loop, in a transaction.
 
     Raises:
         RuntimeError: No transaction has begun.

@@ -1,4 +1,4 @@
-"""What tests ask about jobs, and running them without a worker."""
+"""Questions of tests about jobs, and running them without a worker."""
 
 import asyncio
 import inspect
@@ -250,7 +250,7 @@ def _fields(reply: Reply) -> dict[bytes, bytes]:
 
 
 def _place(state: str) -> tuple[str, str]:
-    """Where a job is that is not in its queue, and the name of the queue; nothing if it runs."""
+    """The place of a job that is not in its queue, and the name of the queue; nothing if it runs."""
     match state.split(" "):
         case ["delayed", *queue]:
             return "delayed", " ".join(queue)

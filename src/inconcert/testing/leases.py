@@ -1,4 +1,4 @@
-"""What tests ask about leases, and do to them."""
+"""Questions and acts of tests on leases."""
 
 from contextlib import suppress
 

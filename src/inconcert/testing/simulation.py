@@ -173,7 +173,7 @@ class Process:
 
     @property
     def died_at(self) -> float:
-        """When it was killed, in seconds as `World.now` has them; infinity while it lives."""
+        """The time at which it was killed, in seconds as `World.now` has them; infinity while it lives."""
         return self._state.died_at
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -202,7 +202,7 @@ class Process:
 
 
 class _ProcessState:
-    """What runs in a process, and its link to the server."""
+    """The work in a process, and its link to the server."""
 
     def __init__(self, server: FakeServer, order: random.Random, clock_ahead: float) -> None:
         connections = type("_ConnectionOf", (_Connection,), {"process": self})
