@@ -71,8 +71,8 @@ FACES = {
     "ItemConsumer": "holds is_redacted line name task waiting",
     "Job": "cancel created dependants id items progress reschedule result send status steps stream",
     "JobInfo": (
-        "after args attempts claimed_at debounce died_at due_at enqueued_at error headers id kwargs queue status task "
-        "traceback unique worker"
+        "after args attempts claimed_at debounce died_at due_at enqueued_at error headers id kwargs priority queue "
+        "status task traceback unique worker"
     ),
     "JobPage": "after jobs",
     "Joined": "member value",

@@ -1,10 +1,10 @@
 """The keys of everything that is claimed: the jobs of tasks, and the items of a queue.
 
-    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS] [#MOST:TASK][~FIRST_MS]] text', until it has ended;
+    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS] [#MOST:TASK][!PRIORITY][~FIRST_MS]] text', until it ended;
                          'put_ms dead LENGTH REASON BODY' of a job that tells of the death of the one with that body
     queue        list    ids that may be claimed, the next one first
     bell         list    at most one token, for which idle consumers wait
-    delayed      zset    id -> due time, server ms
+    delayed      zset    id -> due time, server ms; below 0: a job that is ready, and has a priority, see rank.lua
     states       hash    id -> where it is, if not in its queue: 'delayed QUEUE', 'running WORKER', 'cancelling WORKER';
                          'cancelling ' of one that was requeued, and is to be ended instead of claimed
     workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something

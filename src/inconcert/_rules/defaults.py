@@ -18,6 +18,7 @@ MAILBOX_TTL: Final = 60.0  # seconds; outlasts the handling of a handful of mess
 MAX_MESSAGES: Final = 10_000
 
 DEFAULT_QUEUE: Final = "default"
+PRIORITY: Final = 5  # of 0 to 9: as many come before it as behind it
 MAX_ATTEMPTS: Final = 5
 RESULT_TTL: Final = 3600.0  # seconds
 HEARTBEAT_LEASE: Final = 10.0  # seconds after which a silent worker is presumed dead, and its jobs run elsewhere

@@ -34,12 +34,13 @@ def jobs(
         print_json(page)
         return
     print_table(
-        ("job", "task", "queue", "state", "attempts", "enqueued", "call", "error"),
+        ("job", "task", "queue", "priority", "state", "attempts", "enqueued", "call", "error"),
         (
             (
                 job.id,
                 job.task,
                 job.queue,
+                job.priority,
                 str(job.status),
                 job.attempts,
                 ago(job.enqueued_at),

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from inconcert._rules.defaults import PRIORITY
 from inconcert.coordinator import Coordinator
 from inconcert.dashboard.formats import ahead, as_json, shortened
 from inconcert.dashboard.job_parts import JobParts, job_parts
@@ -40,11 +41,15 @@ class DeadView:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job in a list, redacted; `due` says when, if it is delayed, `error` why it failed last, if it did."""
+    """A job in a list, redacted; `due` says when, if it is delayed, `error` why it failed last, if it did.
+
+    `priority` is None for the usual one.
+    """
 
     id: str
     task: str
     queue: str
+    priority: int | None
     status: JobStatus
     due: str
     arguments: str
@@ -132,6 +137,7 @@ async def job_rows(
             id=job.id,
             task=redact("task", job.task),
             queue=redact("queue", job.queue),
+            priority=None if job.priority == PRIORITY else job.priority,
             status=job.status,
             due=_due(job) if job.status is JobStatus.DELAYED else "",
             arguments=shortened(redact("arguments", as_json({"args": job.args, "kwargs": job.kwargs})), _LONGEST),

@@ -4,6 +4,7 @@ It is for `django.tasks` of Django 6.0, and for `django_tasks`, its backport, be
 """
 
 import logging
+import math
 import re
 from datetime import UTC, datetime
 from functools import partial
@@ -103,7 +104,7 @@ class InconcertBackend(BaseTaskBackend):
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
-    supports_priority = False  # queues have an order instead
+    supports_priority = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         cast("Any", super()).__init__(alias, params)
@@ -134,7 +135,7 @@ class InconcertBackend(BaseTaskBackend):
             else max(0.0, (task.run_after - datetime.now(task.run_after.tzinfo)).total_seconds())
         )
         path: str = task.module_path
-        options: Any = {"queue": task.queue_name, "delay": delay, **self._job_options}
+        options: Any = {"queue": task.queue_name, "delay": delay, "priority": _rank(task.priority), **self._job_options}
         if self.outbox is not None:
             job = None
             job_id = self.outbox.enqueue(path, list(args), dict(kwargs), options)
@@ -286,6 +287,11 @@ def _finish(backend: InconcertBackend, result: Any, status: str) -> None:  # noq
     object.__setattr__(result, "finished_at", datetime.now(UTC))
     object.__setattr__(result, "status", _base.TaskResultStatus(status))
     _signals.task_finished.send(type(backend), task_result=result)
+
+
+def _rank(priority: int) -> int:
+    """The number of a job of this priority: from 100 to -100, most urgent first, as Django has it."""
+    return 5 - math.ceil(priority / 20) if priority > 0 else 5 + math.ceil(-priority / 25)
 
 
 def _path_of(kind: type[BaseException]) -> str:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from inconcert._claims.dead_letters import Reason as DeadReason
 from inconcert._core.session import SessionRef
+from inconcert._rules.defaults import PRIORITY
 from inconcert._rules.durations import in_words
 from inconcert._rules.names import check_job_id
 from inconcert._rules.payloads import JSON
@@ -130,7 +131,9 @@ class JobQuestion:
         if serving:
             reasons += await self._more_urgent(place.queue, serving)
         if place.ahead:
-            reasons.append(Reason("behind", f"it is behind others in queue {place.queue!r}: {place.ahead:,}"))
+            job = (await self._tasks.describe(self._id)).get(self._id)
+            rank = "" if job is None or job.priority == PRIORITY else f", at priority {job.priority}"
+            reasons.append(Reason("behind", f"it is behind others in queue {place.queue!r}{rank}: {place.ahead:,}"))
         elif not reasons:
             reasons.append(Reason("next", f"it is the next in queue {place.queue!r}: a worker is about to claim it"))
         return reasons

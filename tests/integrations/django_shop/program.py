@@ -68,7 +68,10 @@ def see(tasks: Any, errors: Any, signals: Any) -> None:
     say("after commit:", state(tasks.rows, rows.id))
     foreign = "os.system@" + rows.id.rpartition("@")[2]
     say("foreign path:", state(tasks.rows, foreign))
-    say("priority:", refused(priority=5))
+    say("priority:", refused(priority=101))
+    rank: Any = import_module("inconcert.integrations.django")._rank
+    say("ranks:", [rank(each) for each in (100, 81, 80, 1, 0, -1, -25, -26, -100)])
+    urgent = tasks.add.using(priority=81).enqueue(40, 2)
     say("unknown queue:", refused(queue_name="nowhere"))
     due = tasks.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1, 1)
     say("not due:", state(tasks.add, due.id))
@@ -77,6 +80,7 @@ def see(tasks: Any, errors: Any, signals: Any) -> None:
         "attempt": tasks.attempt.enqueue(),
         "later": tasks.later.enqueue("abc"),
         "rows": rows,
+        "urgent": urgent,
     }
     failed, refused_by_task = tasks.fails.enqueue(), tasks.refuses.enqueue()
     enqueued_at = failed.enqueued_at

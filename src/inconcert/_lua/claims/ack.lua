@@ -26,5 +26,5 @@ return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS)})
 local FIELDS = 5  -- arguments of each job
 local first_queue = RESULTS + (#ARGV - JOBS + 1) / FIELDS
 return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS, first_queue - 1)},
-  {queues = {unpack(KEYS, first_queue)}, histories = histories})
+  {queues = {facts = facts, unpack(KEYS, first_queue)}, histories = histories})
 -- @end

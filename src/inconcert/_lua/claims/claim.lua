@@ -36,7 +36,7 @@ local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each j
 local FEW = 8  -- jobs, for which their states need not be a table
 local AT_ONCE = 16  -- ids to look at in one go, each of which may have 1 MiB
 local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
-local AFTER_TIME, BRACE, byte = 15, 123, string.byte  -- an envelope that begins there as JSON has no limits
+local AFTER_TIME, BRACE, MINUS, byte = 15, 123, 45, string.byte  -- an envelope that begins there as JSON has no limits
 
 -- Is this worker alive, and which claim is this?
 local now_us = server_time()
@@ -55,7 +55,7 @@ if last_number > number then
 end
 
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
-local ready, rung, next_ms = {}, {}, -1
+local ready, ranked, rung, next_ms = {}, {}, {}, -1  -- places of ids that have a priority, by queue
 local is_plain = redis.call('EXISTS', paused, facts) == 0
 local some_are_paused = not is_plain and redis.call('EXISTS', paused) == 1
 local some_have_facts = not is_plain and redis.call('EXISTS', facts) == 1
@@ -73,6 +73,12 @@ for i = QUEUES, #KEYS, PARTS do
     ready[i] = 0
   end
   local due = redis.call('ZRANGEBYSCORE', KEYS[i + 2], '-inf', '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  if due and byte(due) == MINUS then  -- it is ready, and has a priority: see rank.lua
+    if not some_are_paused or redis.call('SISMEMBER', paused, ARGV[NAMES + (i - QUEUES) / PARTS]) == 0 then
+      ranked[i], ready[i] = {}, ready[i] + redis.call('ZCOUNT', KEYS[i + 2], '-inf', '(0')
+    end
+    due = redis.call('ZRANGEBYSCORE', KEYS[i + 2], 0, '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  end
   if due and (next_ms < 0 or due - now_ms < next_ms) then
     next_ms = math.max(0, due - now_ms)
   end
@@ -105,7 +111,13 @@ else
     local name = ARGV[NAMES + (i - QUEUES) / PARTS]
     repeat
       while taken < count and not is_full and ready[i] > 0 and popped < most do
-        local found = redis.call('LPOP', KEYS[i], math.min(AT_ONCE, count - taken))
+        local found
+        if ranked[i] then
+          -- @block take_ready
+          found = take_ready(KEYS[i], KEYS[i + 2], math.min(AT_ONCE, count - taken), ranked[i])
+        else
+          found = redis.call('LPOP', KEYS[i], math.min(AT_ONCE, count - taken))
+        end
         local facts_of = some_have_facts and redis.call('HMGET', facts, unpack(found)) or {}
         -- @only jobs
         local states_of = some_are_limited and redis.call('HMGET', states, unpack(found)) or {}
@@ -151,8 +163,9 @@ else
       end
       -- @only jobs
       local some_left = next(limited.known) or next(limited.rates) or next(limited.turns) or next(limited.orders) or limited.held[1]
-      came = some_left and settle_places(limited, {KEYS[i], false, KEYS[i + 2]}, name) or 0
+      came = some_left and settle_places(limited, {KEYS[i], false, KEYS[i + 2], facts = facts}, name) or 0
       ready[i] = ready[i] + came
+      ranked[i] = ranked[i] or came > 0 and {} or nil  -- some of these may have a priority
       -- @end
     until came == 0 or taken == count or is_full or popped >= most
     ready[i] = ready[i] + unseen
@@ -164,7 +177,11 @@ else
       ready[i] = 0
     else
       for n = #left, 1, -1 do
-        redis.call('LPUSH', KEYS[i], left[n])
+        if ranked[i] and ranked[i][left[n]] then
+          redis.call('ZADD', KEYS[i + 2], ranked[i][left[n]], left[n])
+        else
+          redis.call('LPUSH', KEYS[i], left[n])
+        end
       end
     end
   end

@@ -59,7 +59,7 @@ end
 local now_ms = math.floor(server_time() / 1000)
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
 fall_idle(workers, idle, claimed, worker)
--- @each on_release(keys, {id}, {queue, bell, delayed})
+-- @each on_release(keys, {id}, {queue, bell, delayed, facts = facts})
 if verdict == 'crash' or verdict == 'retry' or verdict == 'again' or verdict == 'dead' then
   local known = read_facts(redis.call('HGET', facts, id))
   if verdict == 'crash' then
@@ -72,7 +72,7 @@ end
 if gives_up then
   local attempts, began_ms = string.match(claim, '^%d+ (%d+) (%d+)')
   local job = {id = id, reason = reason, queue = name, attempts = attempts, began_ms = began_ms, is_undone = verdict == 'undone'}
-  bury(keys, {job}, now_ms, inboxes, {queue, bell, delayed})
+  bury(keys, {job}, now_ms, inboxes, {queue, bell, delayed, facts = facts})
   return job.is_news and 2 or 1
 end
 -- @each on_back(keys, id, comes_later or verdict == 'asleep' or verdict == 'again')
@@ -89,6 +89,6 @@ if comes_later then
   -- Later its worker is to be the last one that hears of it: those that were woken now would be behind it in line.
   delay_job(delayed, verdict ~= 'later' and bell, states, id, now_ms + delay_ms, name)
 else
-  requeue(keys, queue, bell, inboxes, id)
+  requeue(keys, queue, bell, delayed, inboxes, id)
 end
 return 1

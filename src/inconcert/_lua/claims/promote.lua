@@ -1,13 +1,14 @@
 -- claims/promote: move what is due to its queue, the earliest first, at most 100; and what has expired while a limit or a rate
 -- holds it back, of the first 250 in their lines, and as many that are delayed: whoever claims it ends it.
 --
--- KEYS  delayed queue bell states bodies places held_back
+-- KEYS  delayed queue bell states bodies facts places held_back
 -- ARGV  front  1 to the front of the queue, the last that was due before the others | 0 to its back
 -- MOVES    delayed: due admitted
 -- RETURNS  {moved, next_ms}: milliseconds until the next is due, or expires, 0 for at once, -1 if there is none
 -- TWICE    moves what is due by then, once each
 -- COST     O(log N + M), N delayed jobs, M moved
 -- @include server_time
+-- @include put_ready
 -- @include ring
 -- @include head_of
 -- @include leave_lines
@@ -15,13 +16,13 @@
 local MOST = 250
 
 local now_ms = math.floor(server_time() / 1000)
-local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', now_ms, 'LIMIT', 0, 100)
+local due = redis.call('ZRANGEBYSCORE', delayed, 0, now_ms, 'LIMIT', 0, 100)
 if #due > 0 then
   -- Both are read before anything is changed: a key that is not ours stops the script here.
   -- @guard queue:list bell:list
   redis.call('ZREM', delayed, unpack(due))
   redis.call('HDEL', states, unpack(due))
-  redis.call(front == '1' and 'LPUSH' or 'RPUSH', queue, unpack(due))
+  put_ready(facts, queue, delayed, due, front == '1' and 'LPUSH' or 'RPUSH')
   ring(bell)
 end
 
@@ -52,10 +53,10 @@ if #expired > 0 then
   redis.call('ZREM', delayed, unpack(expired))
   redis.call('HDEL', states, unpack(expired))
   redis.call('LPUSH', queue, unpack(expired))
-  replace_next(places, held_back, states, {queue, bell, delayed}, limits)
+  replace_next(places, held_back, states, {queue, bell, delayed, facts = facts}, limits)
   ring(bell)
 end
-local next_due = redis.call('ZRANGEBYSCORE', delayed, '-inf', '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+local next_due = redis.call('ZRANGEBYSCORE', delayed, 0, '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 next_due = tonumber(next_due) or expires_at
 next_due = next_due and math.min(next_due, expires_at or next_due)
 return {#due + #expired, next_due and math.max(0, next_due - now_ms) or -1}

@@ -41,7 +41,7 @@ for i = NAMES, #ARGV do
   local first = QUEUES + (i - NAMES) * PARTS
   local queue, bell, delayed = unpack(KEYS, first, first + PARTS - 1)
   -- @guard queue:list bell:list delayed:zset
-  queues_of[ARGV[i]] = {queue, bell, delayed}
+  queues_of[ARGV[i]] = {queue, bell, delayed, facts = facts}
 end
 
 redis.call('HDEL', claimed, '#')
@@ -77,13 +77,13 @@ for _, job in ipairs(jobs) do
       buried[#buried + 1] = job
     else
       -- @each on_back(keys, id, false)
-      requeue(keys, queues[1], queues[2], inboxes, id)
+      requeue(keys, queues[1], queues[2], queues[3], inboxes, id)
       back = back + 1
     end
   end
 end
 if #buried > 0 then
-  bury(keys, buried, now_ms, inboxes, {unpack(KEYS, QUEUES)})
+  bury(keys, buried, now_ms, inboxes, {facts = facts, unpack(KEYS, QUEUES)})
 end
 for _, job in ipairs(buried) do
   told = job.is_news and 1 or told

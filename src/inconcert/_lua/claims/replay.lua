@@ -1,6 +1,6 @@
 -- claims/replay: put what was dead-lettered into a queue, as if it were new.
 --
--- KEYS  bodies dead reasons facts queue bell recent older finished
+-- KEYS  bodies dead reasons facts queue bell delayed recent older finished
 -- PLUGS on_revive on_replay
 -- ARGV  queue_name  of the queue; '' if there is only one
 -- ARGV  request     string, unique to this call
@@ -13,6 +13,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
+-- @include put_ready
 -- @include ring
 -- @include revive
 local FIELDS = 3  -- arguments of each job
@@ -22,7 +23,7 @@ if answer then
   return tonumber(answer)
 end
 -- All are read before anything is changed: a key that is not ours stops the script here.
--- @guard queue:list bell:list finished:hash on_replay
+-- @guard queue:list bell:list delayed:zset finished:hash on_replay
 local now_ms = math.floor(server_time() / 1000)
 local ids = {}
 for i = JOBS, #ARGV, FIELDS do
@@ -34,7 +35,7 @@ for i = JOBS, #ARGV, FIELDS do
   end
 end
 if #ids > 0 then
-  redis.call('RPUSH', queue, unpack(ids))
+  put_ready(facts, queue, delayed, ids, 'RPUSH')
   ring(bell)
   if queue_name ~= '' then
     redis.call('HSETNX', finished, queue_name, 0)

@@ -1,6 +1,6 @@
 -- claims/unsettle: requeue jobs, or items, at the front that were acknowledged to be handed out at most once, and never were.
 --
--- KEYS  bodies queue bell unique checks dead finished recent older results..
+-- KEYS  bodies facts queue bell delayed unique checks dead finished recent older results..
 --       results: string  of each job, in the same order; none of items
 -- ARGV  request     string, unique to this call
 -- ARGV  queue_name  of the queue; '' if there is only one
@@ -13,6 +13,8 @@
 -- @include server_time
 -- @include recall
 -- @include remember
+-- @include note_priority
+-- @include rank
 -- @include ring
 -- @include live_job_of_name
 -- @include take_name
@@ -21,7 +23,7 @@ local answer = recall(recent, older, request)
 if answer then
   return answer
 end
--- @guard queue:list bell:list
+-- @guard queue:list bell:list delayed:zset
 local now_ms = math.floor(server_time() / 1000)
 local requeued, count = {}, 0
 for i = JOBS, #ARGV, FIELDS do
@@ -29,7 +31,12 @@ for i = JOBS, #ARGV, FIELDS do
   local is_new = redis.call('HSETNX', bodies, id, body)
   requeued[#requeued + 1] = is_new
   if is_new == 1 then
-    redis.call('LPUSH', queue, id)
+    local priority = note_priority(facts, id, string.gsub(body, '^%d+ ', '', 1))
+    if priority then
+      rank(delayed, id, priority, 'LPUSH')
+    else
+      redis.call('LPUSH', queue, id)
+    end
     count = count + 1
     if #KEYS >= RESULTS then
       redis.call('DEL', KEYS[RESULTS + (i - JOBS) / FIELDS])

@@ -1,6 +1,9 @@
--- Moves the first jobs in line for a limit, at most so many, to the front of their queue, or with 'RPUSH' to its back.
--- `queues` has the list, the bell and the delayed of each queue that they may be in; false for a bell that need not ring.
+-- Moves the first jobs in line for a limit, at most so many, to the front of their queue, or with 'RPUSH' to its back; among
+-- those of their priority, if they have one.
+-- `queues` has the list, the bell and the delayed of each queue that they may be in; false for a bell that need not ring; and in `facts` the
+-- key of what is known of jobs.
 -- Returns their ids.
+-- @include put_ready
 -- @include ring
 local function admit_first(held_back, states, queues, limit, count, push)
   local PARTS = 3
@@ -20,7 +23,7 @@ local function admit_first(held_back, states, queues, limit, count, push)
       end
       redis.call('ZREM', held_back, unpack(members))
       redis.call('HDEL', states, unpack(ids))
-      redis.call(push or 'LPUSH', queues[i], unpack(ids))
+      put_ready(queues.facts, queues[i], queues[i + 2], ids, push or 'LPUSH')
       if queues[i + 1] then
         ring(queues[i + 1])
       end

@@ -4,7 +4,7 @@
 local function delay_job(delayed, bell, states, id, due_ms, queue_name)
   redis.call('ZADD', delayed, due_ms, id)
   redis.call('HSET', states, id, 'delayed ' .. queue_name)
-  if bell and redis.call('ZRANGE', delayed, 0, 0)[1] == id then
+  if bell and redis.call('ZRANGEBYSCORE', delayed, 0, '+inf', 'LIMIT', 0, 1)[1] == id then
     ring(bell)
   end
 end

@@ -2,6 +2,7 @@
 -- first is due when it may, unless another is before: that is due then, if it was to come later.  For `queues` see
 -- admit_first.lua.  Returns how many came.
 -- @include admit_first
+-- @include put_ready
 -- @include ring
 local function pace(places, held_back, states, queues, rate, now_us)
   local MOST, PARTS = 100, 3
@@ -17,7 +18,7 @@ local function pace(places, held_back, states, queues, rate, now_us)
       if room > 0 then
         redis.call('ZREM', queues[i + 2], rate.next_id)
         redis.call('HDEL', states, rate.next_id)
-        redis.call('LPUSH', queues[i], rate.next_id)  -- in front of those that came
+        put_ready(queues.facts, queues[i], queues[i + 2], {rate.next_id}, 'LPUSH')  -- in front of those that came
         came, rate.due_ms = came + 1, 0
       else
         redis.call('ZADD', queues[i + 2], string.format('%.0f', due_ms), rate.next_id)

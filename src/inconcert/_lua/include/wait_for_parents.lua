@@ -50,6 +50,6 @@ local function wait_for_parents(keys, id, parents, results, suffix, even_if, del
       redis.call('RPUSH', keys.news, id)  -- `resolve_dependents` has them follow it
     end
   else
-    make_ready(keys.queue, keys.bell, keys.delayed, keys.states, id, delay_ms, now_ms, queue_name)
+    make_ready(keys.facts, keys.queue, keys.bell, keys.delayed, keys.states, id, delay_ms, now_ms, queue_name)
   end
 end

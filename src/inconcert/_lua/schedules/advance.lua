@@ -1,6 +1,6 @@
 -- schedules/advance: enqueue the jobs of instants that are due, and move the schedule to its next one.
 --
--- KEYS  bodies queue bell finished schedules looks looks_in_code results..
+-- KEYS  bodies facts queue bell delayed finished schedules looks looks_in_code results..
 --       results: string  of each instant's job: another schedule of its task may have enqueued it
 -- ARGV  name        of the queue
 -- ARGV  schedule    its id
@@ -16,6 +16,8 @@
 -- TWICE    -1, and nothing is changed
 -- COST     O(I + log N), I instants, N schedules
 -- @include server_time
+-- @include note_priority
+-- @include put_ready
 -- @include ring
 local FIELDS = 3
 
@@ -31,18 +33,19 @@ if #ARGV >= INSTANTS then
     return -1
   end
 end
--- @guard queue:list bell:list
+-- @guard queue:list bell:list delayed:zset facts:hash
 local added = {}
 for at = INSTANTS, #ARGV, FIELDS do
   local id, envelope, result = ARGV[at + 1], ARGV[at + 2], KEYS[RESULTS + (at - INSTANTS) / FIELDS]
   local has_ended = redis.call('EXISTS', result) == 1
   if not has_ended and redis.call('HSETNX', bodies, id, string.format('%.0f ', now_ms) .. envelope) == 1 then
     added[#added + 1] = id
+    note_priority(facts, id, envelope)
   end
 end
 if #added > 0 then
   redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there
-  redis.call('RPUSH', queue, unpack(added))
+  put_ready(facts, queue, delayed, added, 'RPUSH')
   ring(bell)
 end
 redis.call('HSET', schedules, schedule, until_ms .. ' ' .. last .. ' ' .. rule)

@@ -21,6 +21,7 @@
 -- @include server_time
 -- @include end_done
 -- @include make_ready
+-- @include note_priority
 local PARTS, FIELDS = 3, 4  -- keys of each queue, and arguments of each job
 
 local now_ms = math.floor(server_time() / 1000)
@@ -31,7 +32,7 @@ for i = QUEUES, #KEYS, PARTS do
   redis.call('ZCARD', KEYS[i + 2])
 end
 local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name}, 1, {result},
-  {queues = {queue, bell, delayed}, histories = histories})
+  {queues = {queue, bell, delayed, facts = facts}, histories = histories})
 if answer[1] == 0 then
   return answer
 end
@@ -40,7 +41,8 @@ for i = JOBS, #ARGV, FIELDS do
   local job, envelope, delay_ms, queue_name = unpack(ARGV, i, i + FIELDS - 1)
   redis.call('HSETNX', keys.finished, queue_name, 0)  -- the names of all queues are there
   redis.call('HSET', keys.bodies, job, enqueued .. envelope)
-  make_ready(KEYS[place], KEYS[place + 1], KEYS[place + 2], keys.states, job, delay_ms, now_ms, queue_name)
+  note_priority(keys.facts, job, envelope)
+  make_ready(keys.facts, KEYS[place], KEYS[place + 1], KEYS[place + 2], keys.states, job, delay_ms, now_ms, queue_name)
   place = place + PARTS
 end
 return answer

@@ -1,6 +1,6 @@
 -- tasks/add_members: add jobs to an open group, numbered one after the other.
 --
--- KEYS  groups bodies states unique checks dead finished parents waiting pending unfollowed news recent older queues..
+-- KEYS  groups bodies facts states unique checks dead finished parents waiting pending unfollowed news recent older queues..
 --       queues: list, then its bell (list) and delayed (zset), for each queue, in the order in which the jobs name them
 -- ARGV  group     id of the group
 -- ARGV  request   string, unique to this call
@@ -17,6 +17,8 @@
 -- @include server_time
 -- @include recall
 -- @include remember
+-- @include note_priority
+-- @include put_ready
 -- @include ring
 -- @include delay_job
 -- @include live_job_of_name
@@ -54,7 +56,7 @@ for i = QUEUES, #KEYS, PARTS do
   redis.call('LLEN', KEYS[i + 1])
   redis.call('ZCARD', KEYS[i + 2])
 end
-for _, key in ipairs({bodies, states, unique, finished, parents, waiting, pending, unfollowed}) do
+for _, key in ipairs({bodies, facts, states, unique, finished, parents, waiting, pending, unfollowed}) do
   -- @guard key:hash
 end
 -- @guard news:list
@@ -72,6 +74,7 @@ for i = JOBS, #ARGV, FIELDS do
   added[#added + 1] = is_new and 1 or 0
   if is_new then
     redis.call('HSET', bodies, id, enqueued .. envelope)
+    note_priority(facts, id, envelope)
     known.total = known.total + 1
     if name ~= '' then
       take_name(unique, checks, id, name, window_ms, now_ms)
@@ -95,8 +98,9 @@ for i = JOBS, #ARGV, FIELDS do
 end
 for queue_name, ids in pairs(ready) do
   if #ids > 0 then
-    redis.call('RPUSH', KEYS[place[queue_name]], unpack(ids))
-    ring(KEYS[place[queue_name] + 1])
+    local key = place[queue_name]
+    put_ready(facts, KEYS[key], KEYS[key + 2], ids, 'RPUSH')
+    ring(KEYS[key + 1])
   end
 end
 if first + count > known.given then

@@ -19,6 +19,7 @@
 -- @include count_waiting
 -- @include publish
 -- @include drop_cancelled
+-- @include put_ready
 -- @include within_volume
 -- @include ring
 -- @include leave_lines
@@ -67,8 +68,8 @@ local function cancel(n, id, result)
     -- @each on_back(keys, id, false)
     redis.call('HDEL', pending, id)
     redis.call('HDEL', unfollowed, id)
-    if state == 'waiting' or state == 'delayed' then
-      redis.call('LPUSH', queue, id)
+    if state == 'waiting' or was_here[id] then  -- or it lay in its queue, among those of its priority
+      put_ready(facts, queue, delayed, {id}, 'LPUSH')
       ring(bell)
     end
     return 0
@@ -86,6 +87,10 @@ local function cancel(n, id, result)
   if has_turn or text and some_are_held_back then
     redis.call('HSET', places, id, '-' .. text)  -- it may have been about to run: who claims it lets others in
     flag(facts, id, 'l')
+    if was_here[id] and state ~= 'delayed' then  -- it lay among those of its priority
+      redis.call('LPUSH', queue, id)
+      ring(bell)
+    end
   end
   redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
   notify_watchers(watchers, inboxes, id)
@@ -106,12 +111,12 @@ for n, id in ipairs(ids) do
   answer[n] = cancel(n, id, KEYS[RESULTS + n - 1])
 end
 if #ended > 0 then
-  -- @each on_end(keys, ended, inboxes, {queue, bell, delayed})
+  -- @each on_end(keys, ended, inboxes, {queue, bell, delayed, facts = facts})
 end
 for _, job in ipairs(ended) do
   answer[job.n] = job.is_news and 2 or 1
 end
 drop_cancelled(queue, bodies, places)
-replace_next(places, held_back, states, {queue, bell, delayed}, limits)
+replace_next(places, held_back, states, {queue, bell, delayed, facts = facts}, limits)
 remember(recent, older, request, table.concat(answer))
 return answer

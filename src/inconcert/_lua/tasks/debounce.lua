@@ -29,6 +29,7 @@
 -- @include make_ready
 -- @include leave_lines
 -- @include read_facts
+-- @include write_facts
 -- @include replace_next
 local ADDED, REPLACED, OTHER, COME_AGAIN, BEGIN_AGAIN = 1, 2, 3, 4, 5
 local HELD_BACK_MS = 4e15  -- as in hold_back.lua
@@ -91,6 +92,9 @@ end
 local function write(job, first_ms)
   local marked = string.gsub(envelope, '~ ', string.format('~%.0f ', first_ms), 1)
   redis.call('HSET', bodies, job, string.format('%.0f ', now_ms) .. marked)
+  local known = read_facts(redis.call('HGET', facts, job))
+  known.flags = string.gsub(known.flags, '%d', '') .. (string.match(envelope, '^%d+%S* #[%x:]*!(%d)') or '')
+  write_facts(facts, job, known)
 end
 
 local due_ms = now_ms + silence_ms
@@ -110,6 +114,6 @@ due_ms = math.min(due_ms, first_ms + (longest_ms or 1e15))
 local limits = {[live] = leave_lines(held_back, delayed, bodies, live)}
 redis.call('ZREM', delayed, live)
 write(live, first_ms)
-make_ready(queue, bell, delayed, states, live, string.format('%.0f', math.max(0, due_ms - now_ms)), now_ms, name)
-replace_next(places, held_back, states, {queue, bell, delayed}, limits)
+make_ready(facts, queue, bell, delayed, states, live, string.format('%.0f', math.max(0, due_ms - now_ms)), now_ms, name)
+replace_next(places, held_back, states, {queue, bell, delayed, facts = facts}, limits)
 return answer(REPLACED, live, '')

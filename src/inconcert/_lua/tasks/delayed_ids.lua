@@ -7,7 +7,7 @@
 -- RETURNS  {id, at_ms, ...}. What stays where it is, is not left out; if the last one did not, those of its time come again.
 -- TWICE    the same, if the set is the same; nothing is changed
 -- COST     O(log N + M), N ids, M of them returned
-local first = 0
+local first = redis.call('ZCOUNT', delayed, '-inf', '(0')  -- those before it are ready, and have a priority
 if last ~= '' then
   local now_at = redis.call('ZSCORE', delayed, last)
   if now_at and tonumber(now_at) == tonumber(at_ms) then

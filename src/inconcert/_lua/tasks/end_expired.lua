@@ -1,6 +1,6 @@
 -- tasks/end_expired: dead-letter those of some jobs that have expired while they were in a queue, or waited for others.
 --
--- KEYS  queue bodies states dead reasons facts watchers waiting pending unfollowed places held_back
+-- KEYS  queue delayed bodies states dead reasons facts watchers waiting pending unfollowed places held_back
 -- PLUGS on_end on_dead
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  name     of the queue; '' to look at those only that wait for others
@@ -19,7 +19,7 @@
 local MOST_BYTES, AT_ONCE = 1048576, 16  -- bodies that are read in one go
 local now_ms = math.floor(server_time() / 1000)
 
--- @guard queue:list dead:zset on_end
+-- @guard queue:list delayed:zset dead:zset on_end
 local some_are_held_back = redis.call('ZCARD', held_back) > 0
 
 -- Takes it from where it is.  Returns the name of its queue; nil if it is elsewhere, or is left to the worker that claims it,
@@ -37,7 +37,12 @@ local function take(id, body)
   local key = limits and string.match(limits, '/s:(%x+)')
   local has_turn = key and redis.call('HGET', places, '@' .. key) == id
   local is_left = has_turn or limits and (some_are_held_back or string.find(limits, '/[og]:'))
-  return not is_left and redis.call('LREM', queue, 1, id) == 1 and name or nil
+  if is_left then
+    return nil
+  elseif tonumber(redis.call('ZSCORE', delayed, id) or 0) < 0 then  -- it lies among those of its priority
+    return redis.call('ZREM', delayed, id) == 1 and name
+  end
+  return redis.call('LREM', queue, 1, id) == 1 and name or nil
 end
 
 local jobs = {}

@@ -1,6 +1,6 @@
 -- tasks/enqueue: add jobs to one queue, to run now or later.
 --
--- KEYS  bodies queue bell delayed states unique checks dead recent older finished places held_back results..
+-- KEYS  bodies facts queue bell delayed states unique checks dead recent older finished places held_back results..
 --       results: string  of each job, in the same order
 -- ARGV  queue_name  of the queue
 -- ARGV  jobs..      id, envelope, delay_ms, unique name or '', window_ms: for each job, at most 500; window_ms is 0 if the name
@@ -31,10 +31,11 @@ end
 local now_ms = math.floor(server_time() / 1000)
 local enqueued = string.format('%.0f ', now_ms)
 -- All destination keys are read before anything is changed: a foreign key stops the script here.
-local key_of = {}  -- of those that share
+local key_of, priority_of = {}, {}  -- of those that share, or have one
 for i = JOBS, #ARGV, FIELDS do
   if byte(ARGV[i + 1]) ~= BRACE then
     key_of[i] = string.match(ARGV[i + 1], '^%d+%S*/s:(%x+)')
+    priority_of[i] = string.match(ARGV[i + 1], '^%d+%S* #[%x:]*!(%d)')
   end
 end
 if next(key_of) then
@@ -45,7 +46,7 @@ if redis.call('LLEN', queue) + redis.call('ZCARD', delayed) == 0 then
   redis.call('HSETNX', finished, queue_name, 0)  -- the names of all queues are there
 end
 
-local ready, held, names, answered, added = {}, {}, 0, 0, 0
+local ready, ranked, held, names, answered, added = {}, {}, {}, 0, 0, 0
 local some_have_ended = redis.call('EXISTS', unpack(KEYS, RESULTS)) > 0
 for i = JOBS, #ARGV, FIELDS do
   local id, envelope, delay_ms, name, window_ms = unpack(ARGV, i, i + FIELDS - 1)
@@ -60,11 +61,16 @@ for i = JOBS, #ARGV, FIELDS do
       take_name(unique, checks, id, name, window_ms, now_ms)
       names = names + 1
     end
-    local key = key_of[i]
+    local key, priority = key_of[i], priority_of[i]
+    if priority then
+      redis.call('HSET', facts, id, priority .. ' 0 0 ')
+    end
     if delay_ms ~= '0' then
       delay_job(delayed, bell, states, id, now_ms + delay_ms, queue_name)
     elseif key and not take_turn(places, held_back, key, id) then
       held[#held + 1] = {id = id, limit = key, order = now_ms, is_ready = not string.find(envelope, '^%d+%S*/%d+:' .. key)}
+    elseif priority then
+      ranked[#ranked + 1] = {id, priority}
     else
       added = added + 1
       ready[added] = id
@@ -73,6 +79,13 @@ for i = JOBS, #ARGV, FIELDS do
 end
 if added > 0 then
   redis.call('RPUSH', queue, unpack(ready))
+  ring(bell)
+end
+if #ranked > 0 then
+  -- @block rank
+  for _, each in ipairs(ranked) do
+    rank(delayed, each[1], each[2], 'RPUSH')
+  end
   ring(bell)
 end
 if #held > 0 then

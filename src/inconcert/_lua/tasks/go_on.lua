@@ -1,6 +1,6 @@
 -- tasks/go_on: dead jobs of one queue stop their keys no longer: the next of each key comes.
 --
--- KEYS  places held_back states dead queue bell delayed
+-- KEYS  places held_back states dead facts queue bell delayed
 -- ARGV  ids..  of the jobs, 1 to 500
 -- MOVES    delayed: admitted
 -- RETURNS  how many stopped their key
@@ -12,7 +12,7 @@ local went_on = 0
 for i = IDS, #ARGV do
   local key = redis.call('ZSCORE', dead, ARGV[i]) and redis.call('HGET', places, '=' .. ARGV[i])
   if key then
-    next_in_order(places, held_back, states, {queue, bell, delayed}, key, ARGV[i])
+    next_in_order(places, held_back, states, {queue, bell, delayed, facts = facts}, key, ARGV[i])
     went_on = went_on + 1
   end
 end

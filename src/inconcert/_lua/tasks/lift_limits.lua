@@ -1,6 +1,6 @@
 -- tasks/lift_limits: limits and rates that tasks have no longer let the jobs go that wait for them, in order, 100 of each at first.
 --
--- KEYS  queue bell delayed states places held_back
+-- KEYS  facts queue bell delayed states places held_back
 -- ARGV  name      of the queue
 -- ARGV  quiet_ms  number from 0: a limit that a job had which was enqueued since stays in force
 -- ARGV  lifted..  '/rINTERVAL_US,BURST_US:RATE' or '/MOST:LIMIT', what is in force from now on, 1 to 50
@@ -34,5 +34,5 @@ end
 for _, known in pairs(limited.known) do
   known.left = MOST
 end
-settle_places(limited, {queue, bell, delayed}, name)
+settle_places(limited, {queue, bell, delayed, facts = facts}, name)
 return found

@@ -19,6 +19,13 @@ for i = NAMES, #ARGV do
   local place, due = redis.call('LPOS', KEYS[at], id), redis.call('ZSCORE', KEYS[at + 1], id)
   if place or due then
     name, ahead, due_ms = ARGV[i], place or -1, tonumber(due or -1)
+    local first = redis.call('ZCOUNT', KEYS[at + 1], '-inf', '(-5e14')  -- of the priorities before the usual one, as in rank.lua
+    if place then
+      ahead = place + first
+    elseif due_ms < 0 then
+      ahead, due_ms = redis.call('ZRANK', KEYS[at + 1], id), -1
+      ahead = ahead + (ahead >= first and redis.call('LLEN', KEYS[at]) or 0)
+    end
     break
   end
 end

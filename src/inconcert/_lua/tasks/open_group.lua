@@ -1,6 +1,6 @@
 -- tasks/open_group: begin a group of jobs, and add the callback that runs when all of them have ended.
 --
--- KEYS  groups bodies states waiting pending finished
+-- KEYS  groups bodies facts states waiting pending finished
 -- ARGV  group     id of the group
 -- ARGV  when      the callback runs: 'succeeded' | 'ended' | '-' if there is none
 -- ARGV  id        of the callback
@@ -14,8 +14,9 @@
 -- COST     O(1)
 -- @include server_time
 -- @include count_waiting
+-- @include note_priority
 -- All keys are read before anything is changed: a foreign key stops the script here.
-for _, key in ipairs({bodies, states, waiting, pending, finished}) do
+for _, key in ipairs({bodies, facts, states, waiting, pending, finished}) do
   -- @guard key:hash
 end
 if redis.call('HSETNX', groups, group, 'open ' .. when .. ' 0 0 0 0 0' .. (results ~= '' and ' ' .. results or '')) == 0 then
@@ -23,6 +24,7 @@ if redis.call('HSETNX', groups, group, 'open ' .. when .. ' 0 0 0 0 0' .. (resul
 end
 if envelope ~= '' then
   redis.call('HSET', bodies, id, string.format('%.0f ', math.floor(server_time() / 1000)) .. envelope)
+  note_priority(facts, id, envelope)
   redis.call('HSET', states, id, 'waiting ' .. delay_ms .. ' ' .. name)
   redis.call('HSET', pending, id, group)
   redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there

@@ -1,6 +1,6 @@
 -- tasks/reschedule: change when delayed jobs of one queue are due.
 --
--- KEYS  bodies states dead queue bell delayed recent older held_back places undo
+-- KEYS  bodies states dead facts queue bell delayed recent older held_back places undo
 -- ARGV  delay_ms  integer >= 0; from now, or, if they wait for others, from their success
 -- ARGV  name      of the queue
 -- ARGV  request   string, unique to this call
@@ -34,7 +34,9 @@ for i = 1, #state do
     limits[ARGV[IDS + i - 1]] = leave_lines(held_back, delayed, bodies, ARGV[IDS + i - 1])
   end
 end
-redis.call('ZREM', delayed, unpack(ARGV, IDS))  -- first: needs no memory, so a full server accepts the rest
+for id in pairs(limits) do  -- first: needs no memory, so a full server accepts the rest
+  redis.call('ZREM', delayed, id)
+end
 local now_ms = math.floor(server_time() / 1000)
 answer = 0
 for i = 1, #state do
@@ -42,7 +44,7 @@ for i = 1, #state do
   if state[i] == 'delayed ' .. name then
     local is_undoing = (redis.call('HGET', undo, id) or '-') ~= '-'  -- that has no end
     local its_delay_ms = is_undoing and delay_ms or cut_delay(bodies, id, delay_ms, now_ms)
-    make_ready(queue, bell, delayed, states, id, its_delay_ms, now_ms, name)
+    make_ready(facts, queue, bell, delayed, states, id, its_delay_ms, now_ms, name)
   elseif state[i] and string.sub(state[i], 1, 8) == 'waiting ' then
     redis.call('HSET', states, id, 'waiting ' .. delay_ms .. string.match(state[i], '^waiting %d+(%S*) ') .. ' ' .. name)
   else
@@ -51,6 +53,6 @@ for i = 1, #state do
   end
   answer = answer + (is_due_then and 1 or 0)
 end
-replace_next(places, held_back, states, {queue, bell, delayed}, limits)
+replace_next(places, held_back, states, {queue, bell, delayed, facts = facts}, limits)
 remember(recent, older, request, answer)
 return answer

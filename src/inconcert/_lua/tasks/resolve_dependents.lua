@@ -52,7 +52,7 @@ local function start(id, delay_ms, name)
   elseif first then
     count_waiting(waiting, name, -1)
     delay_ms = cut_delay(bodies, id, delay_ms, now_ms)
-    make_ready(KEYS[first], KEYS[first + 1], KEYS[first + 2], states, id, delay_ms, now_ms, name)
+    make_ready(keys.facts, KEYS[first], KEYS[first + 1], KEYS[first + 2], states, id, delay_ms, now_ms, name)
     return
   end
   kept[#kept + 1] = id

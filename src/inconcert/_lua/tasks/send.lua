@@ -15,6 +15,7 @@
 -- COST     O(log D + N), D delayed jobs of the queue, N messages to the job
 -- @include recall
 -- @include remember
+-- @include put_ready
 -- @include ring
 -- @include packed_names
 -- @include keep_message
@@ -59,7 +60,7 @@ local function send()
     redis.call('ZREM', delayed, id)
     redis.call('HDEL', awaited, id)
     redis.call('HDEL', states, id)
-    redis.call('LPUSH', queue, id)
+    put_ready(facts, queue, delayed, {id}, 'LPUSH')
     ring(bell)
   end
   return 1

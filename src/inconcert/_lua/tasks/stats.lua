@@ -27,10 +27,18 @@ for i = NAMES, #ARGV do
   for _, id in ipairs(redis.call('LRANGE', queue, 0, 99)) do  -- ids without a body were cancelled
     enqueued_ms = enqueued_ms or string.match(redis.call('HGET', bodies, id) or '', '^%d+')
   end
-  local shared = redis.call('ZCOUNT', delayed, '5e15', '+inf')  -- ready, but for the turn of their key
+  local ready = redis.call('ZCOUNT', delayed, '5e15', '+inf')  -- but for the turn of their key
+  local ranked = redis.call('ZCOUNT', delayed, '-inf', '(0')  -- they have a priority
+  for priority = 0, ranked > 0 and 9 or -1 do
+    local from, to = (priority - 10) .. 'e14', '(' .. (priority - 9) .. 'e14'  -- as in rank.lua
+    local first = redis.call('ZRANGEBYSCORE', delayed, from, to, 'LIMIT', 0, 1)[1]
+    local put_ms = first and string.match(redis.call('HGET', bodies, first) or '', '^%d+')
+    enqueued_ms = put_ms and math.min(put_ms, enqueued_ms or put_ms) or enqueued_ms
+  end
+  ready = ready + ranked
   for _, part in ipairs({
-    redis.call('LLEN', queue) + shared,
-    redis.call('ZCARD', delayed) - shared,
+    redis.call('LLEN', queue) + ready,
+    redis.call('ZCARD', delayed) - ready,
     redis.call('ZCOUNT', delayed, '4e15', '(5e15'),  -- as in hold_back.lua
     tonumber(redis.call('HGET', waiting, ARGV[i]) or 0),
     enqueued_ms and math.max(0, now_ms - enqueued_ms) or -1,

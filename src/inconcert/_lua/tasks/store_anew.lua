@@ -1,6 +1,6 @@
 -- tasks/store_anew: a job that was claimed gets another envelope, with the limits that it lacked, and goes back.
 --
--- KEYS  claimed bodies queue bell states watchers workers idle finished
+-- KEYS  claimed bodies facts queue bell delayed states watchers workers idle finished
 --       claimed: hash, of this worker
 -- ARGV  id        string
 -- ARGV  place     integer, as it was claimed
@@ -18,14 +18,14 @@ local claim = redis.call('HGET', claimed, id)
 if not claim or string.match(claim, '^%d+') ~= place then
   return 0
 end
--- Both are read before anything is changed: a key that is not ours stops the script here.
--- @guard queue:list bell:list
+-- All are read before anything is changed: a key that is not ours stops the script here.
+-- @guard queue:list bell:list delayed:zset
 local enqueued = string.match(redis.call('HGET', bodies, id) or '', '^%d+ ')
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
 fall_idle(workers, idle, claimed, worker)
 if enqueued then
   redis.call('HSET', bodies, id, enqueued .. envelope)
   redis.call('HSETNX', finished, name, 0)
-  requeue(keys, queue, bell, inboxes, id)
+  requeue(keys, queue, bell, delayed, inboxes, id)
 end
 return 1

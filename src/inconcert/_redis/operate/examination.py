@@ -40,7 +40,7 @@ TRIALS = (
     *("sadd $ x", "scard $", "sdiff $", "sismember $ x", "smembers $", "srem $ x"),
     *("zadd $ 1 x", "zcard $", "zcount $ 0 0", "zlexcount $ - +", "zmscore $ x", "zpopmin $", "zrange $ 0 0"),
     *("zrangebylex $ - +", "zrangebyscore $ 0 0", "zrank $ x", "zrem $ x", "zremrangebyscore $ 0 0", "zrevrange $ 0 0"),
-    *("zrevrangebylex $ + -", "zrevrank $ x", "zscan $ 0", "zscore $ x", "zunionstore $ 1 $"),
+    *("zrevrangebylex $ + -", "zrevrangebyscore $ 0 0", "zrevrank $ x", "zscan $ 0", "zscore $ x", "zunionstore $ 1 $"),
     *("time", "del $"),
 )
 ONE_SERVER_TRIALS = ("blpop $ 1",)  # while there is the string

@@ -44,7 +44,8 @@ _DATA = (
     *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hscan", "hset", "hsetnx"),
     *("sadd", "scard", "sdiff", "sismember", "smembers", "srem"),
     *("zadd", "zcard", "zcount", "zlexcount", "zmscore", "zpopmin", "zrange", "zrangebylex", "zrangebyscore", "zrank"),
-    *("zrem", "zremrangebyscore", "zrevrange", "zrevrangebylex", "zrevrank", "zscan", "zscore", "zunionstore"),
+    *("zrem", "zremrangebyscore", "zrevrange", "zrevrangebylex", "zrevrangebyscore", "zrevrank", "zscan", "zscore"),
+    "zunionstore",
     "time",
 )
 

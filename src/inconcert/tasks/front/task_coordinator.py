@@ -14,6 +14,7 @@ from inconcert._rules.defaults import (
     HEARTBEAT_LEASE,
     MAX_ATTEMPTS,
     MAX_CRASHES,
+    PRIORITY,
     RESULT_TTL,
     UNKNOWN_TASK_GRACE,
 )
@@ -104,6 +105,7 @@ class TaskCoordinator:
         *,
         queue: str = DEFAULT_QUEUE,
         name: str | None = None,
+        priority: int = PRIORITY,
         max_attempts: int = MAX_ATTEMPTS,
         max_crashes: int = MAX_CRASHES,
         result_ttl: Seconds = RESULT_TTL,
@@ -129,6 +131,7 @@ class TaskCoordinator:
         *,
         queue: str = DEFAULT_QUEUE,
         name: str | None = None,
+        priority: int = PRIORITY,
         max_attempts: int = MAX_ATTEMPTS,
         max_crashes: int = MAX_CRASHES,
         result_ttl: Seconds = RESULT_TTL,
@@ -153,6 +156,8 @@ class TaskCoordinator:
             queue: The default queue of its jobs.
             name: The name by which workers find it; by default its module and qualified name. For a script that is run,
                 the module is the one that others import.
+            priority: Before which jobs of their queue its jobs come: 0, before all others, to 9. Not of a job that is
+                enqueued by name.
             max_attempts: How many attempts may fail before a job is dead-lettered.
             max_crashes: How many workers may die while they run a job before it is dead-lettered as the cause.
             result_ttl: How long the result of a job is kept, in seconds; 0 keeps none.
@@ -195,6 +200,7 @@ class TaskCoordinator:
 
         defaults = Options().changed(
             queue=queue,
+            priority=priority,
             max_attempts=max_attempts,
             max_crashes=max_crashes,
             result_ttl=result_ttl,

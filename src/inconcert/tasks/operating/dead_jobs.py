@@ -111,7 +111,13 @@ class DeadJobs:
         if changes:
             text = seal(msgspec.structs.replace(envelope, **changes))
             history = history_note(envelope.name, envelope.history)
-            marks = marks_of(envelope.max_crashes, envelope.limits, history=history, debounced=envelope.debounced)
+            marks = marks_of(
+                envelope.max_crashes,
+                envelope.limits,
+                history=history,
+                priority=envelope.priority,
+                debounced=envelope.debounced,
+            )
             changed = marks + key_ring.sign(JOB, letter.id, text)
         place = keys.queue(queue or letter.queue)
         if envelope.limits and place.name != letter.queue:

@@ -9,6 +9,7 @@ from inconcert._claims.dead_letters import Reason
 from inconcert._claims.keys import split_body
 from inconcert._core.session import Session
 from inconcert._redis.protocol.replies import rows
+from inconcert._rules.defaults import PRIORITY
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.tasks.records.envelope import read_envelope
@@ -33,6 +34,7 @@ class JobInfo:
         status: Its state.
         queue: The queue that it is in, or came from. Empty if `Tasks.describe` found it ready or running: its record
             does not say where, lists do.
+        priority: Before which jobs of its queue it comes, 0 to 9.
         attempts: How many attempts were begun, including those whose worker died.
         enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock, as all times here.
         due_at: When it is due, if it is delayed, was found in a list, and is not held back by a limit.
@@ -65,6 +67,7 @@ class JobInfo:
     after: Sequence[str] = ()
     headers: Mapping[str, str]
     debounce: float | None = None
+    priority: int = PRIORITY
 
 
 class DescribedRow(NamedTuple):
@@ -133,6 +136,7 @@ def as_called(key_ring: KeyRing, job_id: str, body: bytes) -> JobInfo:
         after=envelope.after,
         headers=envelope.headers,
         debounce=envelope.delay if envelope.debounced else None,
+        priority=envelope.priority,
     )
 
 

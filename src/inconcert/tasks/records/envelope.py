@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from inconcert._rules.defaults import MAX_ATTEMPTS, MAX_CRASHES, RESULT_TTL
+from inconcert._rules.defaults import MAX_ATTEMPTS, MAX_CRASHES, PRIORITY, RESULT_TTL
 from inconcert._rules.payloads import encode
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, UnreadablePayload
@@ -54,6 +54,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
     """One call of a task and its terms, as JSON.
 
     Attributes:
+        priority: Before which jobs of its queue it comes, 0 to 9.
         max_attempts: How many attempts may fail before the job is dead-lettered.
         max_crashes: How many workers may die with it before it is dead-lettered.
         result_ttl: How long its result is kept, in seconds.
@@ -73,6 +74,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
         version: The version of this format, so that old and new releases can share a server.
     """
 
+    priority: int = PRIORITY
     max_attempts: int = MAX_ATTEMPTS
     max_crashes: int = MAX_CRASHES
     result_ttl: float = RESULT_TTL
@@ -121,16 +123,20 @@ def seal(call: Call, terms: bytes = b"}") -> bytes:
     return text[:-1] + terms
 
 
-def marks_of(max_crashes: int, limits: str = "", *, history: str = "", debounced: bool = False) -> bytes:
+def marks_of(
+    max_crashes: int, limits: str = "", *, history: str = "", priority: int = PRIORITY, debounced: bool = False
+) -> bytes:
     """The part of a job that scripts read, stored before its envelope; empty if they need none.
 
     Args:
         max_crashes: As in the envelope.
         limits: Likewise.
         history: In which history its end is to be, and how many that keeps, `MOST:TASK`; empty for none.
-        debounced: As in the envelope.
+        priority: As in the envelope.
+        debounced: Likewise.
     """
-    note = f"#{history}{'~' if debounced else ''} " if history or debounced else ""
+    rank = "" if priority == PRIORITY else f"!{priority}"
+    note = f"#{history}{rank}{'~' if debounced else ''} " if history or rank or debounced else ""
     return f"{max_crashes}{limits} {note}".encode() if note or limits or max_crashes != MAX_CRASHES else b""
 
 

@@ -56,7 +56,8 @@ def lacking(said: Envelope, queue: str, task: Task[Any, Any]) -> tuple[bytes, En
     if limits == said.limits and (complete is said or _judged(complete) == _judged(said)):
         return None
     note = history_note(task.name, complete.history)
-    marks = marks_of(complete.max_crashes, limits, history=note, debounced=complete.debounced)
+    rank = complete.priority
+    marks = marks_of(complete.max_crashes, limits, history=note, priority=rank, debounced=complete.debounced)
     return marks, replace(complete, limits=limits)
 
 

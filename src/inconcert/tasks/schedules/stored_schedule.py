@@ -173,6 +173,7 @@ class StoredSchedule:
         job = self.job
         options = Options(
             queue=self.queue,
+            priority=job.priority,
             max_attempts=job.max_attempts,
             max_crashes=job.max_crashes,
             result_ttl=job.result_ttl,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 
 from inconcert._rules import durations
-from inconcert._rules.defaults import DEFAULT_QUEUE, MAX_ATTEMPTS, MAX_CRASHES, RESULT_TTL
+from inconcert._rules.defaults import DEFAULT_QUEUE, MAX_ATTEMPTS, MAX_CRASHES, PRIORITY, RESULT_TTL
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_job_id, check_name
@@ -47,6 +47,12 @@ class JobOptions(TypedDict, total=False):
     """At which instant it may run, in place of a delay: a datetime with a time zone; None, the default, for at once.
 
     How long that is from now is told by the clock of the process that enqueues it. Not together with `after`.
+    """
+
+    priority: int
+    """Before which jobs of its queue it comes: 0, before all others, to 9; by default 5.
+
+    Among those of one priority the first enqueued is first. Jobs of a number begin when none of a smaller one waits.
     """
 
     max_attempts: int
@@ -123,6 +129,7 @@ class Options:
     queue: str = DEFAULT_QUEUE
     delay: float = 0.0
     at: float | None = None  # seconds since 1970
+    priority: int = PRIORITY
     max_attempts: int = MAX_ATTEMPTS
     max_crashes: int = MAX_CRASHES
     result_ttl: float = RESULT_TTL
@@ -180,6 +187,7 @@ class Options:
         return terms_of(
             Envelope(
                 "",
+                priority=self.priority,
                 max_attempts=self.max_attempts,
                 max_crashes=self.max_crashes,
                 result_ttl=self.result_ttl,
@@ -201,17 +209,20 @@ class Options:
     @cached_property
     def are_plain(self) -> bool:
         """True if a job with them may run at once, and is known by its id alone."""
-        return self.unique is None and not self.delay and self.at is None and not self.after
+        is_known_by_id = self.unique is None and not self.after
+        return is_known_by_id and not self.delay and self.at is None and self.priority == PRIORITY
 
     @cached_property
     def are_marked(self) -> bool:
         """True if scripts are to know of them."""
-        return self.max_crashes != MAX_CRASHES or bool(self.history) or self.debounce is not None
+        is_usual = self.max_crashes == MAX_CRASHES and self.priority == PRIORITY
+        return not is_usual or bool(self.history) or self.debounce is not None
 
     def marks(self, task: str, limits: str) -> bytes:
         """The part for scripts of a job of this task with these limits."""
         note = history_note(task, self.history)
-        return marks_of(self.max_crashes, limits, history=note, debounced=self.debounce is not None)
+        is_debounced = self.debounce is not None
+        return marks_of(self.max_crashes, limits, history=note, priority=self.priority, debounced=is_debounced)
 
     def delay_ms(self) -> int:
         """The delay of the job if it is enqueued now: no longer than it may wait, so that it expires in time."""
@@ -313,6 +324,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": lambda value: check_name("queue", value),
     "delay": _seconds("delay"),
     "at": lambda value: None if value is None else durations.instant("at", value),
+    "priority": lambda value: whole("priority", value, least=0, most=9),
     "max_attempts": lambda value: whole("max_attempts", value),
     "max_crashes": lambda value: whole("max_crashes", value),
     "result_ttl": _seconds("result_ttl"),
