@@ -212,6 +212,59 @@ async def test_body_that_swallows_its_cancellation_is_told_again(
     assert swallowed == [0, 1]
 
 
+async def test_job_whose_task_is_cancelled_before_it_begins_goes_back(concert: Coordinator) -> None:
+    """And the worker, which is not told of it by the job, ends when it is to."""
+    loop, stop, cancelled = asyncio.get_running_loop(), asyncio.Event(), list[asyncio.Task[Any]]()
+
+    def make(loop: asyncio.AbstractEventLoop, body: Any, **more: Any) -> "asyncio.Task[Any]":
+        task = asyncio.Task(body, loop=loop, **more)
+        if not cancelled and body.__qualname__ == "Worker._run":
+            task.cancel()
+            cancelled.append(task)
+        return task
+
+    @concert.task(name="t")
+    async def task() -> None: ...
+
+    put = [(await task.enqueue()).id for _ in range(2)]
+    loop.set_task_factory(make)
+    try:
+        async with in_background(concert.run_worker("default", stop=stop)) as worker:
+            await eventually(lambda: bool(cancelled))
+            stop.set()
+            with anyio.fail_after(SOON):
+                await worker
+    finally:
+        loop.set_task_factory(None)
+    ledger = await until(concert, lambda ledger: not ledger.workers)
+    ledger.check(put=2, done=1)
+    assert ledger.ready == {"default": put[:1]}
+
+
+async def test_job_whose_success_cannot_be_sent_is_dead_lettered(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not run again, and those that end with it are acknowledged."""
+
+    @concert.task(name="t")
+    async def task(number: int) -> None:
+        del number
+
+    put = [(await task.enqueue(number)).id for number in range(3)]
+    results = JobKeys.results
+
+    def fail_for_the_second(keys: JobKeys, ids: list[str]) -> object:
+        if put[1] in ids:
+            raise ValueError("no key")
+        return results(keys, ids)
+
+    monkeypatch.setattr(JobKeys, "results", fail_for_the_second)
+    await concert.run_worker("default", burst=True)
+    ledger = await until(concert, lambda ledger: not ledger.workers)
+    ledger.check(put=3, done=2)
+    assert ledger.dead == [put[1]]
+
+
 async def test_idle_worker_stops_at_once(any_concert: Coordinator) -> None:
     """It does not sleep on."""
     stop = asyncio.Event()

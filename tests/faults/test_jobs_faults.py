@@ -140,6 +140,42 @@ async def test_end_that_was_refused_is_said_again(namespace: str, caplog: pytest
             assert sorted(runs) == [0, 1]
 
 
+@pytest.mark.parametrize("how", ["stop", "burst"])
+async def test_worker_returns_when_what_it_has_run_is_acknowledged(
+    server: RealServer, concert: Coordinator, namespace: str, how: str
+) -> None:
+    """Its jobs do not wait for that, and nobody is to find one running once it has returned."""
+    stop, may_end = asyncio.Event(), asyncio.Event()
+    async with Proxy(server.url) as proxy, Coordinator(proxy.url, namespace=namespace) as here:
+
+        @here.task(name="t")
+        async def task() -> None:
+            await may_end.wait()
+
+        job = await task.enqueue()
+        async with in_background(here.run_worker("default", stop=stop, burst=how == "burst")) as worker:
+            await until_status(concert, job.id, JobStatus.RUNNING)
+            if how == "stop":
+                stop.set()
+            proxy.hold_replies()
+            may_end.set()
+            await until_status(concert, job.id, JobStatus.SUCCEEDED)
+            await asyncio.sleep(0)
+            assert not worker.done()
+            proxy.release_replies()
+            with anyio.fail_after(SOON):
+                await worker
+
+
+async def until_status(concert: Coordinator, id_: str, status: JobStatus) -> None:
+    """Wait until the job has this status."""
+
+    async def has_it() -> bool:
+        return await concert.tasks.job(id_).status() is status
+
+    await eventually(has_it)
+
+
 async def test_thousand_suspects_hide_nothing_and_cost_nothing(concert: Coordinator) -> None:
     """They go to the back of their queue as long as the worker holds one."""
     others, may_end = list[int](), asyncio.Event()

@@ -64,6 +64,9 @@ class Claimer(Protocol):
         """
         ...
 
+    def done_nowait(self, claimed: "ClaimState", result: bytes, ttl: float) -> None:
+        """The same of one that was run, for a caller that does not wait: the claim is told if it fails."""
+
     async def not_done(self, claimed: "ClaimState", verdict: Verdict, *, delay: float, reason: bytes) -> bool:
         """Requeue or dead-letter; returns whether it was still held."""
         ...
@@ -154,14 +157,11 @@ class ClaimState(ABC):
                 self._log_failure(error)
             try:
                 if not self.is_over:  # otherwise it was lost, or ended explicitly in the body
-                    await self._end_of_body(error, was_stopped=was_stopped)
+                    ending = self._end_of_body(error, was_stopped=was_stopped)
+                    if ending is not None:
+                        await ending
             except InconcertError as unconfirmed:
-                _log.warning(
-                    "%s: its end was not confirmed, so it may be delivered again: %s",
-                    self,
-                    unconfirmed,
-                    extra=self.fields(),
-                )
+                self._warn_of(unconfirmed)
                 self.end_anyhow(None)
             return is_own or was_stopped or isinstance(error, Exception)
         except Exception as unexpected:  # noqa: BLE001 - any: the claim would be held as long as its worker lives
@@ -233,9 +233,31 @@ class ClaimState(ABC):
         """The event loop on which it was claimed."""
         return self._claimer.loop
 
-    def unconfirmed(self) -> None:
-        """Note that its end was not confirmed; the worker repeats it, and its caller may."""
+    def unconfirmed(self, error: InconcertError | None = None) -> None:
+        """Note that its end was not confirmed; the worker repeats it, and its caller may.
+
+        Args:
+            error: Why, if nobody waits for its end; None if the caller gets the error.
+        """
+        if error is not None and self._is_unconfirmed is None:
+            self._warn_of(error)
         self._is_unconfirmed = True
+
+    def not_held(self) -> None:
+        """Note that the server had nothing to end, and nobody waits for that."""
+        try:
+            self._was_not_held()
+        except NotClaimed as error:
+            self._warn_of(error)
+
+    def not_sent(self, error: Exception) -> None:
+        """Note that its end could not be sent, and nobody waits for that: it is still held, and ends otherwise."""
+        self.is_over = False
+        if isinstance(error, InconcertError):
+            self._warn_of(error)
+            self.end_anyhow(None)
+        else:
+            self.end_anyhow(error)
 
     def lose(self) -> None:
         """Note that the claim is lost, and stop the body."""
@@ -303,8 +325,14 @@ class ClaimState(ABC):
         del error
         return False
 
-    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
-        """The verdict after its body, which raised this error."""
+    def _warn_of(self, error: InconcertError) -> None:
+        """Warn that its end was not confirmed."""
+        _log.warning(
+            "%s: its end was not confirmed, so it may be delivered again: %s", self, error, extra=self.fields()
+        )
+
+    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None] | None:
+        """The verdict after its body, which raised this error; None if nobody waits for the reply."""
         del was_stopped
         if error is None:
             return self._succeed()
@@ -315,8 +343,8 @@ class ClaimState(ABC):
         return self._fail(_as_failure(error))
 
     @abstractmethod
-    def _succeed(self) -> Awaitable[None]:
-        """Acknowledge it."""
+    def _succeed(self) -> Awaitable[None] | None:
+        """Acknowledge it; None if nobody waits for the reply."""
 
     @abstractmethod
     async def _fail(self, error: BaseException | None) -> None:
@@ -353,6 +381,11 @@ class ClaimState(ABC):
             raise
         if not was_held:
             self._was_not_held()
+
+    def _done_nowait(self, result: bytes, ttl: float) -> None:
+        self._end_once("done")
+        if not self.is_settled:
+            self._claimer.done_nowait(self, result, ttl)
 
     async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
         try:

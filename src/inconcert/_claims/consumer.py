@@ -129,6 +129,12 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         self._found_some = self._found_some or bool(claimed)
         return claimed, due
 
+    async def confirmed(self) -> None:
+        """Wait until the server has answered all acknowledgements, or will not."""
+        for partition in self._partitions:
+            if partition.worker is not None:
+                await partition.worker.confirmed()
+
     async def promote(self) -> None:
         """Move what is due now."""
         for partition in self._partitions:

@@ -159,7 +159,7 @@ class Ended(NamedTuple):
     claimed: ClaimState
     result: bytes
     ttl_ms: int
-    was_held: asyncio.Future[bool]
+    was_held: asyncio.Future[bool] | None  # None if nobody waits for it
     is_run: bool  # otherwise it was only about to be handed out
 
 
@@ -180,20 +180,23 @@ class Ack(Call):
     def answered(self, reply: Reply) -> None:
         if ENDED_WITH_DEPENDENTS in reply:
             self._worker.owner.on_news()
-        for ended, was_held in zip(self._batch, reply, strict=True):
-            if not ended.was_held.done():
-                ended.was_held.set_result(bool(was_held) or self._worker.was_first_time(self))
+        for ended, answer in zip(self._batch, reply, strict=True):
+            if ended.was_held is not None:
+                if not ended.was_held.done():
+                    ended.was_held.set_result(bool(answer) or self._worker.was_first_time(self))
+            elif not answer and not self._worker.was_first_time(self):
+                ended.claimed.not_held()
         super().answered(reply)
         self._worker.acknowledged(self._batch)
 
     def failed(self, error: InconcertError) -> None:
         self._worker.unconfirmed(ended for ended in self._batch if ended.is_run)
         for ended in self._batch:
-            ended.claimed.unconfirmed()
+            ended.claimed.unconfirmed(error if ended.was_held is None else None)
         super().failed(error)
 
     def callers(self) -> Callers:
-        return (self, *(ended.was_held for ended in self._batch))
+        return (self, *(ended.was_held for ended in self._batch if ended.was_held is not None))
 
 
 def ack(script: Binder, worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:

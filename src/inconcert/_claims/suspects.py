@@ -28,6 +28,7 @@ class Suspects:
 
     def remove(self, suspect_id: str) -> bool:
         """It is no longer held; returns whether it was."""
-        was_held = suspect_id in self._held
-        self._held.discard(suspect_id)
-        return was_held
+        if suspect_id not in self._held:
+            return False
+        self._held.remove(suspect_id)
+        return True

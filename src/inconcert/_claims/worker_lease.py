@@ -98,6 +98,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._differs = False  # whether the server held another number of claims at the last heartbeat
         self._suspects = suspects or Suspects()
         self._ended: list[Ended] = []
+        self._last: Ack | None = None  # the last acknowledgement that was sent
         self._unconfirmed: list[Ended | Nack] = []  # ends that may not have reached the server
 
     @property
@@ -194,12 +195,19 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def done(self, claimed: ClaimState, result: bytes, ttl: float, *, is_run: bool = True) -> asyncio.Future[bool]:
         """Acknowledge, and keep the outcome for `ttl` seconds; returns whether it was still held."""
-        ended = Ended(claimed, result, milliseconds(ttl), self._session.loop.create_future(), is_run)
-        self._ended.append(ended)
-        if len(self._ended) == 1:
-            self._session.loop.call_soon(self._turn_ends)
-        self._let_go(claimed)  # only now: until an end of it is on its way, it needs one
-        return ended.was_held
+        was_held: asyncio.Future[bool] = self._session.loop.create_future()
+        self._end(Ended(claimed, result, milliseconds(ttl), was_held, is_run))
+        return was_held
+
+    def done_nowait(self, claimed: ClaimState, result: bytes, ttl: float) -> None:
+        """The same of one that was run, for a caller that does not wait: the claim is told if it fails."""
+        self._end(Ended(claimed, result, milliseconds(ttl), None, True))  # noqa: FBT003 - a tuple has no keywords
+
+    async def confirmed(self) -> None:
+        """Wait until the server has answered all acknowledgements, or will not."""
+        self._acknowledge()
+        while self._last is not None and not self._last.done():
+            await asyncio.wait([self._last])
 
     async def not_done(self, claimed: ClaimState, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
         """Requeue or dead-letter; returns whether it was still held."""
@@ -395,6 +403,13 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
                 with suppress(NotConnected):
                     self._session.channel.submit(Nack(self, end.command, end.place))
 
+    def _end(self, ended: Ended) -> None:
+        """Acknowledge it at the end of this turn of the loop."""
+        self._ended.append(ended)
+        if len(self._ended) == 1:
+            self._session.loop.call_soon(self._turn_ends)
+        self._let_go(ended.claimed)  # only now: until an end of it is on its way, it needs one
+
     def _let_go(self, claimed: ClaimState) -> None:
         self._held.pop(claimed.place, None)
         if self._suspects.remove(claimed.id):
@@ -450,9 +465,12 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             else:
                 [ended] = batch
                 self._held[ended.claimed.place] = cast("C", ended.claimed)  # its caller ends it otherwise
-                if not ended.was_held.done():
+                if ended.was_held is None:
+                    ended.claimed.not_sent(error)
+                elif not ended.was_held.done():
                     ended.was_held.set_exception(error)
             return
+        self._last = call
         try:
             self._session.channel.submit(call)
         except InconcertError as error:

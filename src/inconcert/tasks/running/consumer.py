@@ -37,7 +37,7 @@ from inconcert.tasks.running.unknown_tasks import UnknownTasks
 from inconcert.tasks.running.worker_lease import JobWorkerLease
 from inconcert.tasks.running.workers import describe
 
-__all__ = ["Consumer", "signs_of"]
+__all__ = ["Consumer", "confirmed", "signs_of"]
 
 _log = logging.getLogger("inconcert.tasks")
 
@@ -191,6 +191,11 @@ class Consumer:
         if self._opened is None:
             raise NotConnected("the consumer is not open; use it inside `async with concert.consume(...)`")
         return self._opened
+
+
+async def confirmed(consumer: Consumer) -> None:
+    """Wait until the server has answered all acknowledgements, or will not."""
+    await consumer._open_now().confirmed()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def signs_of(consumer: Consumer) -> ConsumerSigns | None:

@@ -43,6 +43,7 @@ AddItem = Callable[[object], Awaitable[None]]
 _USUAL = RetryPolicy()
 _A_MOMENT = 0.002  # seconds by which a job that expires comes back later, so that it has
 _CANCELLED, _FAILED = b"cancelled ", b"failed "  # as outcomes begin
+_NO_RESULT = b"succeeded null"
 UNDO, UNDONE_NOW = b"u", b"v"  # flags of a job that has something to undo, and of one that is being undone
 
 
@@ -85,6 +86,7 @@ class JobState(ClaimState):
         result: Its result, to be kept when it is done.
         known: Its task, if that is registered in this process.
         is_handed_out: Whether it was handed out; until then it is only claimed ahead.
+        is_awaited: Whether the caller that leaves its body waits until the server has acknowledged its success.
         is_cancelled: Whether it was cancelled.
         is_undoing: Whether it ends without success, and is undone before.
         follow_ups: The jobs to be added when it succeeds.
@@ -98,6 +100,7 @@ class JobState(ClaimState):
     result: object = None
     known: Task[Any, Any] | None  # set by the worker that claims it
     is_handed_out = False
+    is_awaited = True
     is_cancelled = False
     is_undoing = False
     follow_ups: Sequence[NewJob] = ()
@@ -135,7 +138,7 @@ class JobState(ClaimState):
         self.envelope = envelope
         self.enqueued_at = enqueued_at
         self.claimed_at = claimed_at
-        if envelope.unique or envelope.after or row.flags.strip(b"w") or "~" in self.id:  # as ids have in a group
+        if envelope.unique or envelope.after or "~" in self.id:  # as ids have in a group
             self.is_plain = False
         if envelope.limits:
             self.is_plain = False
@@ -145,6 +148,7 @@ class JobState(ClaimState):
             self.history = f"{round(enqueued_at * 1000)} {history_note(envelope.name, envelope.history)}"
         self.observers = claimer.observers
         if row.flags:
+            self.is_plain = self.is_plain and not row.flags.strip(b"w")
             self.is_undoing = UNDONE_NOW in row.flags
             self.has_undo = UNDO in row.flags or self.is_undoing
 
@@ -397,7 +401,7 @@ class JobState(ClaimState):
     def _tell_end(self) -> None:
         self.observers.job_ended(self)
 
-    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
+    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None] | None:
         if self.doomed is not None:
             return self.end_cancelled() if self.is_cancelled else self._end_doomed(self.doomed.error, error)
         if self.is_undoing and self._asleep is None and (error is None or isinstance(error, Exception)):
@@ -464,16 +468,21 @@ class JobState(ClaimState):
     async def _settle(self) -> bool:
         if self.envelope.after:
             self._outcomes = await self._claimer.outcomes(self.envelope.after)
-        return await self._claimer.done(self, b"succeeded null", self.envelope.result_ttl, is_run=False)
+        return await self._claimer.done(self, _NO_RESULT, self.envelope.result_ttl, is_run=False)
 
-    def _succeed(self) -> Awaitable[None]:
+    def _succeed(self) -> Awaitable[None] | None:
         try:
             outcome = self._stored_result()
         except Exception as error:  # noqa: BLE001 - it has done its work: another attempt would repeat it
             return self.bury(error)
-        return self._done(outcome, self.envelope.result_ttl)
+        if self.is_awaited:
+            return self._done(outcome, self.envelope.result_ttl)
+        self._done_nowait(outcome, self.envelope.result_ttl)
+        return None
 
     def _stored_result(self) -> bytes:
+        if self.result is None:  # what most functions return
+            return _NO_RESULT
         try:
             return b"succeeded " + encode_result(f"the result of job {self.id}", self.result)
         except InvalidPayload:

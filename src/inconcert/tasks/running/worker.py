@@ -25,7 +25,7 @@ from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, UnknownTask
 from inconcert.tasks.following.blocked_worker import workers
 from inconcert.tasks.running.claimed_job import ClaimedJob, state_of
-from inconcert.tasks.running.consumer import Consumer, signs_of
+from inconcert.tasks.running.consumer import Consumer, confirmed, signs_of
 from inconcert.tasks.running.health import WorkerSigns
 from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.running.registry import Registry
@@ -84,9 +84,10 @@ class Worker:
         self._attempts = 0
         self._portion = (concurrency + 1) // 2  # so that the server claims one half while the other starts to run
         self._freed = asyncio.Event()
-        self._running: dict[asyncio.Task[None], tuple[JobState, float]] = {}  # and since when; the oldest first
+        self._running: dict[JobState, tuple[asyncio.Task[None], float]] = {}  # and since when; the oldest first
         self._claims_since = time.monotonic()
         self._wait = anyio.CancelScope()
+        self._confirming = anyio.CancelScope()
         self._threads = anyio.CapacityLimiter(concurrency)  # anyio's own has room for 40, shared with the whole service
 
     async def run(self) -> None:
@@ -105,7 +106,10 @@ class Worker:
                 try:
                     await self._claim_and_start()
                     while self._running:
-                        await asyncio.wait(self._running)
+                        await asyncio.wait(self._tasks())
+                        self._drop_ended()
+                    with self._confirming:
+                        await confirmed(self._consumer)
                 finally:
                     draining.cancel()
                     await run_shielded(self._stop_running())
@@ -121,18 +125,18 @@ class Worker:
 
     def bodies(self) -> frozenset[str]:
         """The ids of the jobs that run, if all its places are taken; otherwise empty."""
-        return frozenset() if self._free else frozenset(state.id for state, _ in self._running.values())
+        return frozenset() if self._free else frozenset(state.id for state in self._running)
 
     def signs(self) -> WorkerSigns:
         """Its latest acts; may be asked from any thread."""
-        running = list(self._running.values())  # one step, which no other thread interrupts
+        running = list(self._running.items())  # one step, which no other thread interrupts
         return WorkerSigns(
             consumer=signs_of(self._consumer),
             claims_since=self._claims_since,
             is_draining=self._stop.is_set() or not self._left,
             running=self._places - self._free,
             capacity=self._places,
-            jobs=[(str(state), since, state.envelope.time_limit) for state, since in running if not state.is_over],
+            jobs=[(str(state), since, state.envelope.time_limit) for state, (_, since) in running if not state.is_over],
         )
 
     async def _drain(self, name: str) -> None:
@@ -146,11 +150,15 @@ class Worker:
         await self._stop_running()
 
     async def _stop_running(self) -> None:
-        for state, since in self._running.values():
+        self._confirming.cancel()
+        for state, (_, since) in self._running.items():
             state.stop_at(since)
-        await cancel_all(self._running)
+        while self._running:
+            await cancel_all(self._tasks())
+            self._drop_ended()
 
     async def _claim_and_start(self) -> None:
+        loop = asyncio.get_running_loop()
         while not self._stop.is_set() and self._left:
             while not self._free:
                 self._freed.clear()
@@ -167,9 +175,10 @@ class Worker:
             started_at = time.monotonic()
             for job in jobs:
                 state = state_of(job)
-                task = asyncio.create_task(self._run(job, state), name=str(state))  # the name is for logs
-                self._running[task] = state, started_at
-                task.add_done_callback(self._ended)
+                # Observers are told when it is acknowledged; and a burst may be over when nothing runs.
+                state.is_awaited = self._burst or bool(state.observers)
+                task = loop.create_task(self._run(job, state), name=str(state))  # the name is for logs
+                self._running[state] = task, started_at
         self._consumer.stop()
 
     async def _claim(self, count: int, *, wait: bool) -> list[ClaimedJob]:
@@ -177,14 +186,19 @@ class Worker:
             return await (self._consumer.claim(count) if wait else self._consumer.try_claim(count))
         return []
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        state, _ = self._running.pop(task)
-        if task.cancelled():
-            state.end_anyhow(None)
-        elif (error := task.exception()) is not None:
-            name = task.get_name()
-            log_error(lambda shown: _log.error("%s was not run to its end", name, exc_info=shown), error)
-            state.end_anyhow(error)
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [task for task, _ in self._running.values()]
+
+    def _drop_ended(self) -> None:
+        """Forget jobs whose tasks were cancelled before they began; the others have forgotten themselves."""
+        for state, (task, _) in list(self._running.items()):
+            if task.done():
+                self._forget(state)
+                state.end_anyhow(None)
+
+    def _forget(self, state: JobState) -> None:
+        """It runs no longer: the last act of its task, because a callback would be another turn for each job."""
+        del self._running[state]
         self._claim_no_more()
 
     def _claim_no_more(self) -> None:
@@ -220,24 +234,39 @@ class Worker:
                 _log.info("%s starts", job, extra=state.fields())
             if state.is_over:  # lost before it began
                 self._free_a_place()
-                return
-            async with job:
-                try:
-                    await self._run_body(job, state)
-                except (KeyboardInterrupt, SystemExit):  # the program ends, and claims no more
-                    raise
-                except BaseException:
-                    self._free_a_place()
-                    raise
-                self._free_a_place()  # so that the next claim is sent along with the acknowledgement
-        except BaseException:
-            if not state.is_over:  # its body has not begun
-                self._free_a_place()
-            raise
+            else:
+                async with job:
+                    try:
+                        await self._run_body(job, state)
+                    except (KeyboardInterrupt, SystemExit):  # the program ends, and claims no more
+                        raise
+                    except BaseException:
+                        self._free_a_place()
+                        raise
+                    self._free_a_place()  # so that the next claim is sent along with the acknowledgement
+        except BaseException as error:
+            self._not_run(job, state, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self._forget(state)
         finally:
             if is_logged:
                 seconds = time.monotonic() - started_at
                 _log.info("%s: %s, it took %.3f s", job, state.outcome, seconds, extra=state.fields())
+
+    def _not_run(self, job: ClaimedJob, state: JobState, error: BaseException) -> None:
+        """Running it was cancelled, or has failed."""
+        if not state.is_over:  # its body has not begun
+            self._free_a_place()
+        if isinstance(error, GeneratorExit):  # the loop is gone
+            return
+        if isinstance(error, asyncio.CancelledError):
+            state.end_anyhow(None)
+        else:
+            log_error(lambda shown: _log.error("%s was not run to its end", job, exc_info=shown), error)
+            state.end_anyhow(error)
+        self._forget(state)
 
     def _run_body(self, job: ClaimedJob, state: JobState) -> Awaitable[None]:
         if state.is_cancelled:  # before it began
