@@ -12,7 +12,7 @@ class Reason:
     """One reason why something waits.
 
     Attributes:
-        code: Which, for programs, such as `held`, `paused` or `no_consumer`; docs/explanation/waiting.md lists them.
+        code: Which, for programs, such as `held`, `paused` or `no_consumer`; docs/reference/reports.md lists them.
         text: The same for people: who, since when, and where.
     """
 
