@@ -118,7 +118,7 @@ class Coordinator(TaskCoordinator):
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
         partitions: Over how many slots of a cluster jobs are spread, 1 to 1,024. A namespace keeps the number with
             which it was first opened. More than 1 is for a cluster: see docs/how-to/tasks.md.
-        chat_groups: Over how many slots chats are spread, likewise.
+        chat_groups: Over how many slots chats are spread; the namespace keeps this number, too.
         failover_guard: For how long a server that has become the master, or has restarted, hands out no lock, permit
             or term, in seconds: the longest ttl of those that could be lost. All processes give the same; None or 0 for
             not at all. Not for a cluster.
@@ -184,7 +184,7 @@ class Coordinator(TaskCoordinator):
         Args:
             client: A `redis.asyncio.Redis` or, for a cluster, a `redis.asyncio.RedisCluster`, which only says where to
                 begin and how to log in.
-            **options: As for `Coordinator`.
+            **options: See `Coordinator`.
         """
         return cls(ClientSource(client), **options)
 
@@ -196,7 +196,7 @@ class Coordinator(TaskCoordinator):
         `INCONCERT_PARTITIONS` and `INCONCERT_CHAT_GROUPS` are the numbers of this name.
 
         Args:
-            accept_unsigned: As for `Coordinator`.
+            accept_unsigned: See `Coordinator`.
 
         Raises:
             ValueError: Neither variable is set, its URL is not a valid server URL, a number is not one, or the
@@ -238,7 +238,7 @@ class Coordinator(TaskCoordinator):
         Args:
             data_dir: A folder that keeps the data from one opening to the next; None keeps nothing.
             cluster: How many masters a cluster has instead, 1 to 32; it keeps nothing. None starts one server.
-            **options: As for `Coordinator`.
+            **options: See `Coordinator`.
 
         Raises:
             ValueError: `cluster` is out of range, or there is a `data_dir`, too.
@@ -515,13 +515,13 @@ class Coordinator(TaskCoordinator):
         What processes hold that do not answer is not among them: `inspect()` says which these are.
 
         Args:
-            timeout: As for `inspect`.
+            timeout: See `inspect`.
 
         Raises:
             ValueError: `timeout` is not above 0.
             OutcomeUnknown: The server did not answer, or the user may not ask.
 
-        Cost: As for `inspect`.
+        Cost: That of `inspect`.
         """
         return (await self.inspect(timeout=timeout)).locks()
 
@@ -532,7 +532,7 @@ class Coordinator(TaskCoordinator):
             thing: A kind and a name, such as `lock:item:42`: a `lock`, `semaphore`, `rwlock` or `election`; the
                 `members` of a group; a `job` by its id; a `queue` of jobs; the `items` of a `Queue`; a `schedule` by
                 its id.
-            timeout: As for `inspect`.
+            timeout: See `inspect`.
 
         Raises:
             ValueError: `thing` is of another kind, or has none; or `timeout` is not above 0.
@@ -541,7 +541,7 @@ class Coordinator(TaskCoordinator):
             UnknownSchedule: There is no such schedule.
 
         Cost: That of `inspect`, except for a queue of jobs and a schedule, and 1 round trip. Of a job, a queue and a
-            schedule those of `Tasks.workers` and `Tasks.stats` besides; of a job that is in its queue 1 more for each
+            schedule also those of `Tasks.workers` and `Tasks.stats`; of a job that is in its queue 1 more for each
             100 queues, O(jobs in these); of one that is delayed 1 more for each 500 jobs of its task that run; of a
             schedule those of its last job. Of items 2 more, and 1 for each 100 consumers, O(items claimed).
         """
@@ -701,8 +701,8 @@ class Coordinator(TaskCoordinator):
             make: Computes it, called without arguments; `functools.partial` binds some. A plain function runs in a
                 thread.
             ttl: For how long it is fresh, in seconds.
-            stale: For how many seconds more it is served at once, while one process computes it anew in the background;
-                None and 0 for not at all.
+            stale: For how many seconds more it is served at once, while one process computes it again in the
+                background; None and 0 for not at all.
 
         Raises:
             ValueError: `ttl` is not above 0, or `stale` is negative.
@@ -741,7 +741,7 @@ class Coordinator(TaskCoordinator):
             TypeError: The function is not a coroutine function, or needs arguments.
             ValueError: This name is already registered, or `period` is not above 0.
 
-        Cost: 1 round trip for each run, and 1 for each wait; renewals as for an election.
+        Cost: 1 round trip for each run, and 1 for each wait; renewals like those of an election.
         """
 
         def register(function: F) -> F:

@@ -168,7 +168,7 @@ async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0)
 async def wait_for(name: str, as_type: type[T], *, timeout: Seconds | None) -> T:
     """Wait for a message that is sent to this job with `Job.send`; later attempts get the same one.
 
-    If it is not there, the job leaves its place in the worker, as for a long `sleep`: it is delayed until the message
+    If it is not there, the job leaves its place in the worker, as in a long `sleep`: it is delayed until the message
     is sent, and then it is the next in its queue. One that was sent before is found at once.
 
     A timeout is kept as a message would be: all later attempts time out, also those of a replay, and a message that is
@@ -202,9 +202,9 @@ def each(name: str, items: Iterable[T] | AsyncIterable[T], *, key: Callable[[T],
     Its position is kept each second, and when the worker stops or the attempt fails. So after a crash the items of the
     last second run again, and the one that was under way; write the body so that it may.
 
-    An item is done when the next one is asked for. A later attempt goes through the items anew, and passes over all up
+    An item is done when the next one is asked for. A later attempt goes through the items again, and passes over all up
     to the one with the key of the last that was done: what was put in, dropped or moved behind it counts as it is then.
-    A loop that was left before its end may begin again in the same attempt, likewise.
+    The same holds for a loop that was left before its end and begins again in the same attempt.
 
     Args:
         name: Which loop, as the name of a step; it takes one, however many items there are.

@@ -93,7 +93,7 @@ class Onces:
         return wanted.codec.decode(text)
 
     async def close(self) -> None:
-        """Cancel what is being computed anew: the coordinator is closing."""
+        """Cancel what is being computed again: the coordinator is closing."""
         await cancel_all(list(self._refreshing.values()))
 
     def forget(self) -> object:
@@ -178,7 +178,7 @@ class _Handed:
         self._waiting.cancel()
 
     def missed(self) -> None:
-        """The line may be empty, and its message lost: the place in line asks again by itself, and joins anew."""
+        """The line may be empty, and its message lost: the place in line asks again by itself, and joins again."""
 
     def closed(self, error: InconcertError) -> None:
         """The place in line is told, too."""
@@ -191,7 +191,7 @@ class _Wanted:
         name: Which value.
         channel: Where it is handed over.
         codec: How it becomes JSON, and is read again.
-        serves_old: Whether an old value is served while one is computed anew.
+        serves_old: Whether an old value is served while one is computed again.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class _Wanted:
 
 
 async def _refresh(wanted: _Wanted, turn: _Turn) -> None:
-    """Compute a value anew whose old one is served, unless another process does."""
+    """Compute a value again whose old one is served, unless another process does."""
     try:
         async with AsyncExitStack() as stack:
             lease = await wanted.try_enter(stack)

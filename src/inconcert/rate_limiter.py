@@ -208,10 +208,10 @@ class RateLimiter:
             timeout: Longest wait for it in seconds; None waits forever, 0 does not wait.
 
         Raises:
-            AcquireTimeout: As for `acquire`.
+            AcquireTimeout: See `acquire`.
             ValueError: `cost` or `timeout` is out of range.
-            Unavailable: As for `acquire`.
-            OutcomeUnknown: As for `acquire`.
+            Unavailable: See `acquire`.
+            OutcomeUnknown: See `acquire`.
 
         Cost: That of `acquire`, and 1 round trip to settle, which nobody waits for.
         """

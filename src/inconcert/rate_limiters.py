@@ -115,10 +115,10 @@ class RateLimiters:
             timeout: Longest wait for all of them in seconds; None waits forever, 0 does not wait.
 
         Raises:
-            AcquireTimeout: As for `acquire`.
-            ValueError: As for `acquire`.
-            Unavailable: As for `acquire`.
-            OutcomeUnknown: As for `acquire`.
+            AcquireTimeout: See `acquire`.
+            ValueError: See `acquire`.
+            Unavailable: See `acquire`.
+            OutcomeUnknown: See `acquire`.
         """
         yield await self._acquire(timeout, cost)
 

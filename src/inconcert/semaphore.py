@@ -102,7 +102,7 @@ class Semaphore(Permits[Lease]):
         """Take permits if they are free and nobody waits; never joins the line.
 
         Args:
-            permits: As for `acquire`.
+            permits: See `acquire`.
 
         Returns:
             What was acquired, or None.

@@ -40,7 +40,7 @@ class SyncCoordinator(SyncProducer):
 
     For views of Flask, Django and Pyramid, threads and scripts; any number of threads may share one.  It connects with
     the first lock, and renews leases in a thread of its own while the callers work.  A process that was forked since
-    connects anew, with a thread of its own; it does not hold what its parent holds.  Where an event loop runs, use a
+    connects again, with a thread of its own; it does not hold what its parent holds.  Where an event loop runs, use a
     `Coordinator`: a call here blocks its thread.
 
     ```python
@@ -52,11 +52,11 @@ class SyncCoordinator(SyncProducer):
     ```
 
     Args:
-        url: As for `Coordinator`.
-        namespace: As for `Coordinator`.
+        url: See `Coordinator`.
+        namespace: See `Coordinator`.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
-        partitions: As for `Coordinator`: the number with which the namespace was first opened.
-        chat_groups: Likewise.
+        partitions: See `Coordinator`: the number with which the namespace was first opened.
+        chat_groups: The number of these with which the namespace was first opened.
         signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items. None: nothing is signed.
         label: What `Coordinator.inspect` shows of this process, such as "web"; None for nothing.
 
@@ -129,8 +129,8 @@ class SyncCoordinator(SyncProducer):
             name: Which semaphore.
             limit: How many permits there are; all processes give the same.
             permits: How many each acquisition takes.
-            ttl: As for `lock`.
-            timeout: As for `lock`.
+            ttl: See `lock`.
+            timeout: See `lock`.
 
         Raises:
             ValueError: A number is out of its range.
@@ -158,8 +158,8 @@ class SyncCoordinator(SyncProducer):
 
         Args:
             name: Which lock; a field in braces is the function's parameter of this name.
-            ttl: As for `lock`.
-            timeout: As for `lock`.
+            ttl: See `lock`.
+            timeout: See `lock`.
 
         Returns:
             A decorator for a plain function. What it returns raises `AcquireTimeout` if the lock was not free in time.

@@ -105,11 +105,11 @@ class SyncProducer:
     ```
 
     Args:
-        url: As for `Coordinator`.
-        namespace: As for `Coordinator`.
+        url: See `Coordinator`.
+        namespace: See `Coordinator`.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting for a result does not count.
-        partitions: As for `Coordinator`: the number with which the namespace was first opened.
-        chat_groups: Likewise.
+        partitions: See `Coordinator`: the number with which the namespace was first opened.
+        chat_groups: The number of these with which the namespace was first opened.
         signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items. None: nothing is signed.
 
     Raises:
@@ -175,7 +175,7 @@ class SyncProducer:
             name: Which task, by its name; or the task itself, with its queue and its arguments as `Task.enqueue` takes
                 them.
             args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
-            kwargs: Its keyword arguments, likewise.
+            kwargs: Its keyword arguments: JSON values, too.
             **options: How it is to be run; see `JobOptions`.
 
         Raises:
@@ -198,16 +198,16 @@ class SyncProducer:
         """A job that is enqueued later: its id is known now, to be stored in a transaction and sent when it commits.
 
         Args:
-            name: As for `enqueue`.
-            args: As for `enqueue`.
-            kwargs: As for `enqueue`.
-            **options: As for `enqueue`; a `delay` counts from when the job is enqueued.
+            name: See `enqueue`.
+            args: See `enqueue`.
+            kwargs: See `enqueue`.
+            **options: See `enqueue`; a `delay` counts from when the job is enqueued.
 
         Raises:
-            TypeError: As for `enqueue`.
-            ValueError: As for `enqueue`.
-            InvalidName: As for `enqueue`.
-            InvalidPayload: As for `enqueue`.
+            TypeError: See `enqueue`.
+            ValueError: See `enqueue`.
+            InvalidName: See `enqueue`.
+            InvalidPayload: See `enqueue`.
 
         Cost: Nothing is sent.
         """
@@ -232,10 +232,10 @@ class SyncProducer:
         Args:
             queue: Which queue.
             item: A JSON value of at most 1 MiB.
-            id: What the item is known by, so that it is put in once; as for `Queue.put`.
+            id: What the item is known by, so that it is put in once; see `Queue.put`.
             delay: After how many seconds it may be taken.
-            order: As for `Coordinator.queue`.
-            maxsize: As for `Coordinator.queue`.
+            order: See `Coordinator.queue`.
+            maxsize: See `Coordinator.queue`.
 
         Returns:
             Whether it was put in; False only if one with this `id` was.
@@ -269,8 +269,8 @@ class SyncProducer:
         Args:
             mailbox: Whose mailbox.
             message: A JSON value of at most 1 MiB.
-            max_messages: As for `Coordinator.mailbox`.
-            max_age: As for `Coordinator.mailbox`.
+            max_messages: See `Coordinator.mailbox`.
+            max_age: See `Coordinator.mailbox`.
 
         Raises:
             InvalidPayload: The message is not JSON, or too large.

@@ -445,7 +445,7 @@ class Claimed(Generic[S]):
             NotClaimed: It has already ended, or this worker was presumed dead.
             NotConnected: This is another event loop than the one on which it was claimed.
             Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
-            OutcomeUnknown: The server did not answer. Likewise.
+            OutcomeUnknown: The server did not answer. It is sent again then, too.
 
         Cost: 1 round trip.
         """
@@ -460,7 +460,7 @@ class Claimed(Generic[S]):
             NotClaimed: It has already ended, or this worker was presumed dead.
             NotConnected: This is another event loop than the one on which it was claimed.
             Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
-            OutcomeUnknown: The server did not answer. Likewise.
+            OutcomeUnknown: The server did not answer. It is sent again then, too.
 
         Cost: 1 round trip.
         """

@@ -44,7 +44,7 @@ class Lines:
         inbox: Brings the waiters their grants.
 
     Attributes:
-        on_long_wait: Called when a caller has waited for 10 s for a lock or the like; None for nothing.
+        on_long_wait: Called when a caller has waited for 10 s for a thing such as a lock; None for nothing.
     """
 
     def __init__(self, inbox: Inbox) -> None:

@@ -82,7 +82,7 @@ class Origin:
         """The command that is sent once when connected, before anything else.
 
         Raises:
-            Unavailable: From a check, as for `rights`.
+            Unavailable: From a check; see `rights`.
             WrongLayout: From a check: the namespace is divided otherwise.
         """
 

@@ -1,4 +1,4 @@
-"""Converts values of one type to JSON and back; dataclasses, dates and the like as msgspec encodes them.
+"""Converts values of one type to JSON and back; dataclasses, dates and other types as msgspec encodes them.
 
 What arrives equals what was given, or it is refused before anything is sent: each value is passed through its decoder
 first, and the result is compared.

@@ -24,7 +24,7 @@ def json_type(annotation: Any, *, unresolved: Any = None, within: tuple[Any, ...
     `object` is any JSON value.  An alias is its value; inside itself it is any JSON value.
 
     Args:
-        annotation: A type, a union, an alias and the like.
+        annotation: A type, or any other form of an annotation, such as a union or an alias.
         unresolved: The type that stands for a name that is not resolved; None leaves the name.
         within: The aliases that the annotation is part of.
     """

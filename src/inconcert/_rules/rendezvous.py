@@ -52,7 +52,7 @@ class Rendezvous:
 
 
 class Division:
-    """Some keys, divided among the members of a `Rendezvous`, and divided anew when some come or go.
+    """Some keys, divided among the members of a `Rendezvous`, and divided again when some come or go.
 
     It is done in steps, because there may be many: 10,000 keys and 1,000 members are 10,000,000 pairs.
 
@@ -89,7 +89,7 @@ class Division:
         self._noted[member] = None
 
     def steps(self) -> Iterator[None]:
-        """Divide the keys anew, a member in each step; several may do so in turn, and share the work.
+        """Divide the keys again, a member in each step; several may do so in turn, and share the work.
 
         Cost: O(K) for a member that has come, K keys. O(N) for each key of one that has gone, N members.
         """

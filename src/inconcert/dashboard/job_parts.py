@@ -76,7 +76,7 @@ class JobParts:
         all_steps: How many it has.
         unread_steps: Why its steps cannot be shown, if they cannot.
         items: The latest items of its stream, in order.
-        unread_items: Likewise.
+        unread_items: Why these cannot be shown, if they cannot.
         parents: The jobs that it runs after.
         all_parents: How many they are.
         children: Jobs that run after it, and have not ended or were dead-lettered.

@@ -76,7 +76,7 @@ class JobView:
 
     Attributes:
         args: Its positional arguments as JSON, if they are shown as they are, and short enough to be edited.
-        kwargs: Its named arguments, likewise.
+        kwargs: Its named arguments as JSON, under the same terms.
         reasons: Why it does not run, or where it does, if it has not ended.
         can_be_read: Whether what is stored of it can be read, and is signed as `signing_keys` demand.
     """

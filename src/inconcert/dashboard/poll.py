@@ -91,7 +91,7 @@ class Poll:
     async def latest(self) -> Seen:
         """The state of less than 2 s ago, or of now.
 
-        Cost: as for `Tasks.workers`, `Tasks.queues` and `Tasks.stats` together.
+        Cost: that of `Tasks.workers`, `Tasks.queues` and `Tasks.stats` together.
         """
         async with self._asking:
             if self._seen is None or time.monotonic() >= self._seen.fresh_until:
@@ -101,7 +101,7 @@ class Poll:
     async def inspection(self) -> Inspection:
         """The reports of all processes, less than 2 s old.
 
-        Cost: as for `Coordinator.inspect`; processes that do not answer are waited for 1 s.
+        Cost: that of `Coordinator.inspect`; processes that do not answer are waited for 1 s.
         """
         async with self._inspecting:
             if self._inspection is None or time.monotonic() >= self._inspection[0]:
@@ -112,7 +112,7 @@ class Poll:
     async def reasons(self, job_id: str) -> Sequence[Reason]:
         """Why a job does not run, or where it does; nothing if there is no such job.
 
-        Cost: as for `Coordinator.explain`; processes are asked as for `inspection`.
+        Cost: that of `Coordinator.explain`; processes are asked as in `inspection`.
         """
         parts = parts_of(self._concert)
         try:

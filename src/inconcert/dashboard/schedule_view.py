@@ -22,10 +22,10 @@ class ScheduleView:
     Attributes:
         key: Stands for it in forms.
         name: Its id, as it is shown.
-        task: The task, likewise.
-        queue: Where its jobs go, likewise.
-        arguments: As a JSON array, the named ones as an object at its end, likewise; empty if there are none.
-        problem: Why it cannot be read, likewise; None if it can.
+        task: The task, as it is shown.
+        queue: The queue of its jobs, as it is shown.
+        arguments: As a JSON array, the named ones as an object at its end, as it is shown; empty if there are none.
+        problem: Why it cannot be read, as it is shown; None if it can.
         status: What is shown as it is.
     """
 

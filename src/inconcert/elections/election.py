@@ -2,7 +2,7 @@
 
 The leader renews its term and stays; candidates wait in line, and send nothing while they wait.
 
-    holders, waiters, fence   as for a lock
+    holders, waiters, fence   those of a lock
     record   string  the current leader
 
 Source: docs/explanation/elections.md

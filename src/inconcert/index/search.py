@@ -76,7 +76,7 @@ class Search:
 
     Args:
         keys: Of the index.
-        query: What a document must have besides these words, and must not have.
+        query: Further conditions on a document: words that it must have, or must not have.
         words: One or more words that it must have.
         relevance: The weight of the words, 0 or more.
         weights: Name of a score -> its weight, which is not 0.

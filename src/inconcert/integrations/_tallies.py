@@ -48,8 +48,8 @@ class Tallies(Observer):
 
     Args:
         tasks: The names of the tasks that are told apart.
-        queues: Likewise of queues.
-        groups: Likewise of groups of members.
+        queues: The names of the queues that are told apart.
+        groups: The names of the groups of members that are told apart.
         now: The local monotonic clock.
 
     Attributes:
@@ -58,11 +58,11 @@ class Tallies(Observer):
         items: Task -> how many items of streams.
         recovered: Queue -> how many jobs of dead workers were requeued.
         run: Task and queue -> how long attempts ran.
-        wait: Likewise, how long jobs that were to run at once have waited to be claimed the first time.
-        lateness: Likewise, how long after their due time the others were claimed.
+        wait: Task and queue -> how long jobs that were to run at once have waited to be claimed the first time.
+        lateness: Task and queue -> how long after their due time the others were claimed.
         lease_wait: Kind and name in metrics -> how long callers have waited.
-        lease_hold: Likewise, how long leases were held.
-        lost: Likewise, how many leases were lost.
+        lease_hold: Kind and name in metrics -> how long leases were held.
+        lost: Kind and name in metrics -> how many leases were lost.
         workers: How many workers run.
         busy: How many jobs run.
         capacity: How many these workers run at once at most.

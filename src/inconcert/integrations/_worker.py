@@ -38,7 +38,7 @@ async def run_worker(
         queues: Names of queues, the most urgent first.
         concurrency: How many jobs may run at once.
         grace: How long running jobs have to end, in seconds.
-        weights: As for `Coordinator.run_worker`.
+        weights: See `Coordinator.run_worker`.
 
     Raises:
         ValueError: There is no queue, or a weight is wrong.

@@ -133,7 +133,7 @@ def held(
         name: Its name, with fields: `{order_id}` is a path parameter, `{query.page}`, `{header.x-tenant}`, `{client}`
             the address of the client.
         args: Further arguments of `make`.
-        kwargs: Likewise; give a `timeout`.
+        kwargs: Its keyword arguments; give a `timeout`.
 
     Raises:
         ValueError: A field of the name is not understood.
@@ -159,9 +159,9 @@ def limited(
 
     Args:
         make: `concert.rate_limiter`.
-        name: Its name, with fields as for `held`; `api:{client}` limits each client.
+        name: Its name, with fields as in `held`; `api:{client}` limits each client.
         args: Further arguments of `make`.
-        kwargs: Likewise: `limit=100, period=60.0`.
+        kwargs: Its keyword arguments: `limit=100, period=60.0`.
 
     Raises:
         ValueError: A field of the name is not understood.

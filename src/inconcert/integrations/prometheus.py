@@ -75,7 +75,7 @@ class Metrics(Collector):
 
     Args:
         concert: The coordinator. One `Metrics` for each.
-        queues: Names of queues besides those of the tasks that are registered here.
+        queues: Names of queues beyond those of the tasks that are registered here.
         tasks: Names of tasks that are not registered here, such as those that this process enqueues by name.
         items: Names of queues of items, which `concert.queue` makes.
         members: Names of groups of members, which `concert.members` makes.
@@ -252,7 +252,7 @@ class _Declared(Collection[str]):
 
     Args:
         registered: The names that are registered now.
-        further: Names besides these.
+        further: Names beyond these.
     """
 
     def __init__(self, registered: Callable[[], Iterable[str]], further: Collection[str]) -> None:

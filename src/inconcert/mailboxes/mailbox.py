@@ -53,7 +53,7 @@ class Mailbox(Generic[T]):
 
     Args:
         name: Whose mailbox. The same name in the same namespace is the same mailbox, on any machine.
-        message_type: What its messages are, as for `Queue`; None for any JSON value.
+        message_type: The type of its messages, as in `Queue`; None for any JSON value.
         ttl: How long a fetch may hold messages without acknowledging them, in seconds; then they come back.
         max_messages: How many may be unread, 1 to 1,000,000; one more drops the oldest.
         max_age: How long messages are kept unread, in seconds; None sets no limit.
@@ -105,7 +105,7 @@ class Mailbox(Generic[T]):
         """Add messages in this order, nothing between them: all, or none.
 
         Args:
-            messages: As for `send`; at most 1,000, and 8 MiB together.
+            messages: See `send`; at most 1,000, and 8 MiB together.
 
         Raises:
             ValueError: There are more than 1,000.

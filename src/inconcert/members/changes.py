@@ -71,7 +71,7 @@ class Lost:
 
 
 MemberChange: TypeAlias = Joined | Changed | Left | Lost
-"""What `watch` yields besides a `Gap`."""
+"""The changes that `watch` yields, apart from a `Gap`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Members(AsyncWith[MemberState, Member]):
     """A group of processes that know each other, with a value each, and that share out keys among themselves.
 
     `async with` joins for as long as its body runs; if the lease is lost, the body is cancelled and `LeaseLost` raised,
-    as for a lock.  `list` and `watch` need no membership.
+    like that of a lock.  `list` and `watch` need no membership.
 
     Use it for work that is long and divided by keys: sites to crawl, sockets to keep open, partitions to read.  For
     single jobs use tasks, and an election for work that one process does for all.

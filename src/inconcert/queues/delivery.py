@@ -74,7 +74,7 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
     As a context manager it returns its item, and leaving the body acknowledges it. An exception in the body is logged,
     counted as a failed attempt, and *not* propagated, so that a loop continues with the next item; the item is requeued
     at the front at once, and dead-lettered with the reason after its last attempt. A cancelled body requeues the item
-    at once, and that does not count as an attempt. A `BaseException` that is not an `Exception` is counted likewise
+    at once, and that does not count as an attempt. A `BaseException` that is not an `Exception` counts as one, too,
     unless it came from outside, and propagated; `KeyboardInterrupt` and `SystemExit` count as a crash of the process.
 
     If this process is presumed dead, because it did not reach the server for the queue's `ttl`, the body is cancelled,

@@ -175,18 +175,18 @@ class Queue(Generic[T]):
 
         Args:
             items: At most 500, and no more than `maxsize`; 8 MiB together.
-            delay: As for `put`.
-            timeout: As for `put`.
+            delay: See `put`.
+            timeout: See `put`.
 
         Raises:
             QueueFull: There is no room for all, or others are waiting for it; none was put in.
-            QueueShutDown: As for `put`.
+            QueueShutDown: See `put`.
             InvalidPayload: JSON cannot hold one of them, one is not of the queue's type, or they are too large.
-            ValueError: There are too many; or as for `put`.
-            NotConnected: As for `put`.
-            OutcomeUnknown: As for `put`.
+            ValueError: There are too many; or see `put`.
+            NotConnected: See `put`.
+            OutcomeUnknown: See `put`.
 
-        Cost: As for `put`.
+        Cost: That of `put`.
         """
         await self._put(items, delay, timeout)
 
@@ -230,13 +230,13 @@ class Queue(Generic[T]):
 
         Raises:
             ValueError: `limit` is not from 1 to 500; `within` or `timeout` is negative, or not a number.
-            TimeoutError: As for `get`. It also raises every other error of `get`.
-            QueueShutDown: As for `get`.
-            NotConnected: As for `get`.
-            Unavailable: As for `get`.
-            OutcomeUnknown: As for `get`.
+            TimeoutError: See `get`. It also raises every other error of `get`.
+            QueueShutDown: See `get`.
+            NotConnected: See `get`.
+            Unavailable: See `get`.
+            OutcomeUnknown: See `get`.
 
-        Cost: 1 round trip for each MiB; otherwise as for `get`.
+        Cost: 1 round trip for each MiB; otherwise that of `get`.
         """
         whole("limit", limit, most=_MOST_AT_ONCE)
         patience, more = durations.timeout(timeout), durations.in_seconds("within", within)

@@ -27,7 +27,7 @@ class QueueWaiter(InboxReceiver):
     Attributes:
         verb: What was called.
         queue: As given.
-        address: Likewise.
+        address: As given.
         since: Since when, by the local monotonic clock.
     """
 

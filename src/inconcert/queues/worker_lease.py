@@ -53,7 +53,7 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
         session: The open session.
         keys: The keys of the queue.
         terms: How it claims them.
-        owner: As for `WorkerLease`.
+        owner: See `WorkerLease`.
     """
 
     def __init__(

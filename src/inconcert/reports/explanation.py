@@ -28,12 +28,12 @@ class Explanation:
         kind: Such as `lock`.
         name: Which one.
         state: `held` or `free`; of a job its state, such as `delayed`; of a queue `served`, `paused`, `unserved` or
-            `unknown`; of items likewise, and `shut`; of members `present` or `absent`; of a schedule `followed`,
+            `unknown`; of items one of these, or `shut`; of members `present` or `absent`; of a schedule `followed`,
             `unfollowed`, `paused`, `over` or `unreadable`. Queues and items are `unknown` also if not all processes
             could be asked.
         reasons: Why, what decides first.
         holders: Those that hold it, as far as they answered, the oldest first.
-        waiters: Those that wait for it, likewise: as they stand in line, or for a job's result.
+        waiters: Those that wait for it and answered, as they stand in line, or for a job's result.
         silent: The ids of the processes that did not answer.
         deadlocks: Those of which it is a part, or in which its holder or the job is.
     """

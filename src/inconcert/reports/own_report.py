@@ -234,7 +234,7 @@ _Found: TypeAlias = Mapping[str, list[OnStack]]
 
 
 async def _found() -> _Found:
-    """On which stacks each lease, item, place and the like is, by its holder or address."""
+    """On which stacks each lease, item or place is, by its holder or address."""
     found: defaultdict[str, list[OnStack]] = defaultdict(list)
     async for task in in_turns(asyncio.all_tasks()):
         for thing, stack in on_stack(task, _WANTED):

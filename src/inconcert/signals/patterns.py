@@ -37,7 +37,7 @@ class Signals(Generic[T]):
     Args:
         pattern: A glob as in Redis: `*` for any characters, `?` for one byte, `[ab]` for one of these, and a backslash
             before a character that stands for itself.
-        payload_type: What their payloads are, as for `Queue`; None for any JSON value.
+        payload_type: The type of their payloads, as in `Queue`; None for any JSON value.
 
     Raises:
         TypeError: JSON cannot represent `payload_type`.

@@ -46,7 +46,7 @@ class Signal(Generic[T]):
 
     Args:
         name: Which signal.
-        payload_type: What its payloads are, as for `Queue`; None for any JSON value.
+        payload_type: The type of its payloads, as in `Queue`; None for any JSON value.
 
     Raises:
         TypeError: JSON cannot represent `payload_type`.

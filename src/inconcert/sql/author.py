@@ -68,7 +68,7 @@ class Author:
         """The row of an item.
 
         Raises:
-            InvalidPayload: As for `Queue.put`.
+            InvalidPayload: See `Queue.put`.
         """
         how = put_terms_of(queue)
         text = how.codec.encode(item)
@@ -81,7 +81,7 @@ class Author:
         """The row of a message.
 
         Raises:
-            InvalidPayload: As for `Mailbox.send`.
+            InvalidPayload: See `Mailbox.send`.
         """
         post = post_of(mailbox)
         [body] = post.encode([message])

@@ -139,16 +139,16 @@ class Outbox:
         While the queue is full or shut down, the row waits, and others overtake it.
 
         Args:
-            transaction: As for `enqueue`.
+            transaction: See `enqueue`.
             queue: One of `Coordinator.queue`, with its `order` and `maxsize`.
             item: A value of the queue's type.
             delay: After how many seconds it may be taken.
 
         Raises:
             InvalidPayload: JSON cannot hold the item, it is not of the queue's type, or it is larger than 1 MiB.
-            ValueError: `delay` is negative, or not a number; or as for `enqueue`.
-            TypeError: As for `enqueue`.
-            RuntimeError: As for `enqueue`.
+            ValueError: `delay` is negative, or not a number; or see `enqueue`.
+            TypeError: See `enqueue`.
+            RuntimeError: See `enqueue`.
 
         Cost: 1 statement in the transaction. The relay: 1 round trip for each item, without waiting for the others'.
         """
@@ -162,17 +162,17 @@ class Outbox:
         sent it, and the next one sends it again.
 
         Args:
-            transaction: As for `enqueue`.
+            transaction: See `enqueue`.
             mailbox: One of `Coordinator.mailbox`, with its `max_messages` and `max_age`.
             message: A value of the mailbox's type.
 
         Raises:
             InvalidPayload: The message is not JSON, not of the mailbox's type, or too large.
-            ValueError: As for `enqueue`.
-            TypeError: As for `enqueue`.
-            RuntimeError: As for `enqueue`.
+            ValueError: See `enqueue`.
+            TypeError: See `enqueue`.
+            RuntimeError: See `enqueue`.
 
-        Cost: As for `put`.
+        Cost: That of `put`.
         """
         await self._add(transaction, self._author.message(mailbox, message), "Outbox.send()")
 

@@ -23,7 +23,7 @@ Withdraw = Callable[[str], Awaitable[bool]]
 class OutboxJob(Job[R_co], Generic[R_co]):
     """A job with a row in the database.
 
-    While its row is not handed over, or handed over anew because the server has lost its data, it is `queued`.
+    While its row is not handed over, or handed over again because the server has lost its data, it is `queued`.
     """
 
     __slots__ = ("_has_row", "_withdraw")
@@ -43,7 +43,7 @@ class OutboxJob(Job[R_co], Generic[R_co]):
         """As `Job.cancel`; its row goes first, so that it is not handed over any more.
 
         Raises:
-            NotConnected: As for `Job.cancel`, and likewise the other errors; the row has gone then.
+            NotConnected: See `Job.cancel`, also for the other errors; the row has gone then.
         """
         await self._withdraw(self.id)
         return await super().cancel(timeout=timeout)

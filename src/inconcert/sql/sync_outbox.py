@@ -41,10 +41,10 @@ class SyncOutbox:
 
         Args:
             transaction: One that has begun.
-            call: As for `Outbox.enqueue`.
+            call: See `Outbox.enqueue`.
 
         Raises:
-            TypeError: As for `Outbox.enqueue`, and likewise the other errors.
+            TypeError: See `Outbox.enqueue`, also for the other errors.
         """
         written = self._author.job(call)
         self.add(transaction, written, "Outbox.enqueue()")
@@ -55,12 +55,12 @@ class SyncOutbox:
 
         Args:
             transaction: One that has begun.
-            queue: As for `Outbox.put`.
-            item: As for `Outbox.put`.
-            delay: As for `Outbox.put`.
+            queue: See `Outbox.put`.
+            item: See `Outbox.put`.
+            delay: See `Outbox.put`.
 
         Raises:
-            InvalidPayload: As for `Outbox.put`, and likewise the other errors.
+            InvalidPayload: See `Outbox.put`, also for the other errors.
         """
         self.add(transaction, self._author.item(queue, item, durations.delay(delay)), "Outbox.put()")
 
@@ -69,11 +69,11 @@ class SyncOutbox:
 
         Args:
             transaction: One that has begun.
-            mailbox: As for `Outbox.send`.
-            message: As for `Outbox.send`.
+            mailbox: See `Outbox.send`.
+            message: See `Outbox.send`.
 
         Raises:
-            InvalidPayload: As for `Outbox.send`, and likewise the other errors.
+            InvalidPayload: See `Outbox.send`, also for the other errors.
         """
         self.add(transaction, self._author.message(mailbox, message), "Outbox.send()")
 
@@ -82,10 +82,10 @@ class SyncOutbox:
 
         Args:
             transaction: One that has begun.
-            job: As for `Outbox.claim`.
+            job: See `Outbox.claim`.
 
         Raises:
-            RuntimeError: As for `Outbox.claim`.
+            RuntimeError: See `Outbox.claim`.
         """
         job_id = claimed_id(job)
         if not isinstance(transaction, Session | Connection):

@@ -50,7 +50,7 @@ def fence_statement(fenced: Fenced) -> TextClause:
     It returns a row if no larger token is stored, and none if a newer holder has written: then roll back.
 
     Args:
-        fenced: As for `fence`.
+        fenced: See `fence`.
 
     Raises:
         TypeError: It has no fencing token.
@@ -75,7 +75,7 @@ async def fence(transaction: AsyncHandle, fenced: Fenced) -> None:
     Raises:
         StaleToken: A newer holder has written; the transaction is to be rolled back.
         TypeError: It has no fencing token, or this is not a transaction.
-        ValueError: As for `fence_statement`.
+        ValueError: See `fence_statement`.
         RuntimeError: No transaction has begun, or the connection commits each statement by itself.
 
     Cost: 1 statement; it waits for a transaction that has fenced the same name and has not ended.
@@ -93,10 +93,10 @@ def fence_sync(transaction: Handle, fenced: Fenced) -> None:
 
     Args:
         transaction: One that has begun.
-        fenced: As for `fence`.
+        fenced: See `fence`.
 
     Raises:
-        StaleToken: As for `fence`, and likewise the other errors.
+        StaleToken: See `fence`, also for the other errors.
     """
     statement = fence_statement(fenced)
     if not isinstance(transaction, Session | Connection):

@@ -84,7 +84,8 @@ async def assert_enqueued(
         concert: Which coordinator; open.
         task: The task, or its name.
         *args: With which arguments. Without any, and without keywords: with any.
-        **kwargs: Likewise. Defaults of the function count, and it does not matter which arguments are keywords.
+        **kwargs: With which keywords. Defaults of the function count, and it does not matter which arguments are
+            keywords.
 
     Returns:
         The job that was enqueued first.

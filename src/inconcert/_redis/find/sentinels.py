@@ -95,7 +95,7 @@ class Sentinels(redis.asyncio.sentinel.Sentinel):
         return best.master
 
     def _is_majority(self, reports: list[_Report]) -> bool:
-        """True if most say so: then epochs may also have begun anew, with Sentinels that were set up again."""
+        """True if most say so: then epochs may also have begun again, with Sentinels that were set up again."""
         return 2 * len(reports) > len(self.sentinels)
 
 

@@ -3,7 +3,7 @@
 A file is named `<primitive>/<verb>.lua`; some have several forms, see `plugs.py`.  A line `-- @include name` in it is
 replaced by `include/name.lua`, which defines one local function, and may include others; each comes once, before the
 first that calls it.  `-- @block name` does so inside a block that is seldom entered, and for this block alone: each
-function that a script defines is made anew when it runs.  When a module is imported, only the headers of its scripts
+function that a script defines is made again when it runs.  When a module is imported, only the headers of its scripts
 are read; a script is put together when it is called first.
 
 A header names the keys and arguments, says what the script answers, and what a second run answers: any script may run

@@ -1,7 +1,7 @@
 """Work that goes on in the background, which one unexpected error does not end.
 
 An error that a loop expects, such as a server that is away, is the loop's own business.  Any other is logged once with
-its traceback, and the loop begins anew after a pause; the health of a worker tells of it for a while.
+its traceback, and the loop begins again after a pause; the health of a worker tells of it for a while.
 """
 
 import asyncio
@@ -49,12 +49,12 @@ def last_failure() -> Failure | None:
 def in_background(
     what: str, work: Callable[[], Coroutine[Any, Any, None]], *, again: bool = True
 ) -> asyncio.Task[None]:
-    """Start a loop, which begins anew after an unexpected error, until it returns or is cancelled.
+    """Start a loop, which begins again after an unexpected error, until it returns or is cancelled.
 
     Args:
         what: What it does, in a few words, for logs and health.
-        work: The loop. Whatever it still has to do must be known when it begins anew.
-        again: False if something else starts it anew.
+        work: The loop. Whatever it still has to do must be known when it begins again.
+        again: False if something else starts it again.
     """
 
     async def go_on() -> None:
@@ -88,7 +88,7 @@ H = TypeVar("H", bound=_HasTimer)
 
 
 def recurring(what: str) -> Callable[[Callable[[H], None]], Callable[[H], None]]:
-    """For a method that `timer` calls, and that sets `timer` again: it is called anew after an unexpected error."""
+    """For a method that `timer` calls, and that sets `timer` again: it is called again after an unexpected error."""
 
     def decorate(tick: Callable[[H], None]) -> Callable[[H], None]:
         @functools.wraps(tick)

@@ -105,7 +105,7 @@ class Link:
         _log.error("%s: the server refused the new credentials: %s", self._purpose, reply)
 
     def server_moved(self, to: Node | None) -> None:
-        """Connect anew at once, unless to this server; if it is None, to none until called again."""
+        """Connect again at once, unless to this server; if it is None, to none until called again."""
         if to is None:
             self._may_connect.clear()
         else:

@@ -89,7 +89,7 @@ class Wire(Protocol):
 
 
 async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
-    """Take a connection from `pool`, connect it anew and take it over.
+    """Take a connection from `pool`, connect it again and take it over.
 
     Raises:
         Unavailable: Nothing answered within `timeout` seconds, or the server refused.

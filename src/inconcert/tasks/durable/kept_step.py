@@ -34,7 +34,7 @@ class StepCall(NamedTuple):
 
     Attributes:
         function: The qualified name of its function; kept with the result, and compared by later attempts.
-        arguments: A hash of its arguments, likewise. Before it stand `IN_PART`, if the step is in another step or in an
+        arguments: A hash of its arguments; compared. Before it stand `IN_PART`, if the step is in another step or in an
             item of a loop, which is not compared; and then `UNDOES`, if it undoes something.
         converter: Converts its result to JSON and back.
     """
@@ -145,7 +145,7 @@ class StepStore(Protocol):
         """Tell observers that the body leaves at this step, for so many seconds at most."""
 
     def note_final(self, error: Exception) -> None:
-        """If this error ends the attempt, the job is dead-lettered: another attempt would end likewise."""
+        """If this error ends the attempt, the job is dead-lettered: another attempt would end with it, too."""
 
     def doom(self, error: Exception) -> None:
         """Dead-letter the job with this error when the attempt ends, however it ends."""

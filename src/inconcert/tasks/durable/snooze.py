@@ -23,7 +23,7 @@ class Snooze(Asleep):
     Raises:
         ValueError: `delay` is negative, or not a number.
 
-    Cost: 1 round trip, as for any job that ends its attempt.
+    Cost: 1 round trip, that of any end of an attempt.
     """
 
     def __init__(self, delay: Seconds) -> None:

@@ -259,7 +259,7 @@ class Steps:
 
         Raises:
             StepChanged: What was kept is not of a loop.
-            StepRefused: As for `take`. It also raises every other error of `take`.
+            StepRefused: See `take`. It also raises every other error of `take`.
         """
         cursor = self._cursors.get(name)
         if cursor is None or cursor.is_in_use or (cursor.position.is_at_end and not self.are_only_read):
@@ -295,7 +295,7 @@ class Steps:
         """Keep how far a loop is.
 
         Raises:
-            StepRefused: As for `take`. It also raises every other error of `take`.
+            StepRefused: See `take`. It also raises every other error of `take`.
         """
         if not cursor.number and not self._has_room(cursor):
             raise self._refused(cursor.name, f"the job has {self._most} steps already, or too large ones")

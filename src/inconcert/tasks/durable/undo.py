@@ -1,7 +1,7 @@
 """Undoing a job that ends without success: its body runs once more, and the latest is undone first.
 
 A body is the only place that knows what there is to undo, and with which values. So the job is not ended at once: its
-body runs again, on its kept steps alone. It comes as far as it had come, having registered everything anew; and as its
+body runs again, on its kept steps alone. It comes as far as it had come, having registered everything again; and as its
 blocks are left, each runs what was registered there, as steps.
 """
 

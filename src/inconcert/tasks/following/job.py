@@ -154,7 +154,7 @@ class Job(Generic[R_co]):
         """Follow the items that an async generator yields, or a body emits: an `async for` that ends with the job.
 
         It begins with the first item that is kept, or behind one. A `Gap` stands in the place of items that were
-        dropped, and a `Restarted` where another attempt begins anew: what came before it no longer counts. While the
+        dropped, and a `Restarted` where another attempt begins again: what came before it no longer counts. While the
         server cannot be reached it keeps trying, and goes on without loss or repetition. Several may follow one job:
         each gets everything. Leave it early inside `contextlib.aclosing`.
 
@@ -249,7 +249,7 @@ class Job(Generic[R_co]):
         """Send the job a message, for which it waits, or will wait, with `durable.wait_for`.
 
         The first message of a name is kept until the job ends. A job that waits for it is the next in its queue; its
-        queue's limits and a pause hold for it as for others.
+        queue's limits and a pause hold for it, too.
 
         Args:
             name: What the message is about, of at most 512 bytes.

@@ -282,7 +282,7 @@ class TaskCoordinator:
             name: Which task, by its name; or the task itself, with its queue and its arguments as `Task.enqueue` takes
                 them.
             args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
-            kwargs: Its keyword arguments, likewise.
+            kwargs: Its keyword arguments: JSON values, too.
             **options: How it is to be run; see `JobOptions`.
 
         Raises:
@@ -361,7 +361,7 @@ class TaskCoordinator:
                 several partitions, and a member has `unique`, or a member or the callback has limits.
             Unavailable: The server could not be asked. If that was after some members were added, the group stays open:
                 a note of the error has its id.
-            OutcomeUnknown: The server did not answer; likewise.
+            OutcomeUnknown: The server did not answer. After some members, too, the group stays open.
 
         Cost: 3 round trips, and 1 more for each further 5,000 members, or 8 MiB of them; 1 script for 500.
         """

@@ -291,7 +291,7 @@ class Tasks:
                 call goes on with these.
 
         Cost: 2 round trips, and with `dependants` 3 for each 100 of them, however they depend on each other, if all
-            are in one partition; behind a job in another one anew. 2 scripts for each dependant.
+            are in one partition; behind a job in another one again. 2 scripts for each dependant.
         """
         return await self._dead.replay(job_id, args=args, kwargs=kwargs, queue=queue, dependants=dependants)
 

@@ -202,7 +202,7 @@ class JobWalk:
         return found, len(found) < limit
 
     async def _waiting(self, keys: JobKeys, position: tuple[str, ...]) -> tuple[list[_Found], bool]:
-        """Likewise: a scan answers with as many as it likes, so a position has those that are left over, too."""
+        """Waiting jobs. A scan answers with as many as it likes, so a position has those that are left over, too."""
         after, *ids = position or ("0",)
         if position == ("0",):
             return [], True

@@ -130,7 +130,7 @@ class Arguments:
 
 
 def encode_result(what: str, value: object) -> bytes:
-    """A function's result as JSON: dataclasses, dates and the like as msgspec encodes them.
+    """A function's result as JSON: dataclasses, dates and other types as msgspec encodes them.
 
     Raises:
         InvalidPayload: JSON cannot hold it, or it is larger than 1 MiB.

@@ -59,7 +59,7 @@ class DurationSpread:
         count: Of how many jobs that is known.
         p50: Half of them took at most so many seconds, rounded up to 1, 2 or 5 times a power of ten; infinite if longer
             than 5,000 s, None if nothing is known.
-        p95: So did 95 of 100, likewise.
+        p95: The same bound for 95 of 100.
     """
 
     count: int = 0

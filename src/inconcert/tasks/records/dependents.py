@@ -57,7 +57,7 @@ async def pass_on(session: Session, jobs: JobKeyspace, partitions: Iterable[JobK
 
     Raises:
         Unavailable: Something is left; the next heartbeat of any worker finds it.
-        OutcomeUnknown: As for Unavailable.
+        OutcomeUnknown: The same as for Unavailable.
 
     Cost: 1 round trip for each partition, and 1 more for each 100 that are told. For those in other partitions 2 more,
         and 1 for each of these partitions.
@@ -174,7 +174,7 @@ class Relay:
 
         Raises:
             Unavailable: Something is left; the next heartbeat of any worker finds it.
-            OutcomeUnknown: As for Unavailable.
+            OutcomeUnknown: The same as for Unavailable.
         """
         async with self._turn:
             await pass_on(self._session, self._jobs, self._jobs.partitions)

@@ -63,7 +63,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
         unique: The name that no two live jobs may have, until it is done or started; None for no name.
         unique_until_started: Whether it gives up that name when it starts.
         after: The ids of the jobs that it runs after.
-        even_if: How these may have ended besides; empty if each must have succeeded.
+        even_if: Further ways in which these may have ended; empty if each must have succeeded.
         delay: Seconds from when it was enqueued until it was to run.
         headers: Small strings that travel with it.
         debounced: Whether a later call with its unique name replaces it while it waits.
@@ -130,7 +130,7 @@ def marks_of(
 
     Args:
         max_crashes: As in the envelope.
-        limits: Likewise.
+        limits: As in the envelope.
         history: In which history its end is to be, and how many that keeps, `MOST:TASK`; empty for none.
         priority: As in the envelope.
         debounced: Likewise.
@@ -164,7 +164,7 @@ def verify_envelope(key_ring: KeyRing, job_id: str, text: bytes) -> Envelope:
     """Read the envelope of a job; of one that tells of a death it is made here.
 
     Raises:
-        UnreadablePayload: As for `open_envelope`, or it has no valid signature.
+        UnreadablePayload: See `open_envelope`; or it has no valid signature.
     """
     if not text.startswith(b"dead "):
         return open_envelope(key_ring.verify(JOB, job_id, text))

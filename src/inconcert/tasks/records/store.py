@@ -2,7 +2,7 @@
 
 A namespace has one or more partitions, each with keys in one slot.  A job lies in the partition that its id names.
 
-    queue:NAME   list    ids that may run now, and likewise bell:NAME and delayed:NAME for each queue
+    queue:NAME   list    ids that may run now; each queue also has bell:NAME and delayed:NAME
     states       also    'waiting DELAY_MS[:EVEN_IF] QUEUE' of a job that runs after others, which have not all ended
     result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
     pending      hash    id -> ids of the parents that it still waits for; of a callback its group

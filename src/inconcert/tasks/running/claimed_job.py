@@ -51,8 +51,8 @@ class ClaimedJob(Claimed[JobState]):
     exception in the body is logged, counted as a failed attempt, and *not* propagated, so that a consumer's loop
     continues with the next job; the job is retried after 1 s, 2 s, 4 s ..., and dead-lettered with the reason after its
     last attempt. A cancelled body requeues the job at once, and that does not count as an attempt. A `BaseException`
-    that is not an `Exception` is counted likewise unless it came from outside, and propagated; `KeyboardInterrupt` and
-    `SystemExit` count as a crash of the worker.
+    that is not an `Exception` counts as failed, too, unless it came from outside, and propagated; `KeyboardInterrupt`
+    and `SystemExit` count as a crash of the worker.
 
     If this worker is presumed dead, because it did not reach the server for the length of a heartbeat's lease, the body
     is cancelled, because the job may run elsewhere then. It is also cancelled if the job is cancelled: then the job has
@@ -140,11 +140,11 @@ class ClaimedJob(Claimed[JobState]):
         """Add an item to the job's stream, which `Job.stream` follows: for a task that is not an async generator.
 
         To be awaited: then the item is in the stream, behind those before it. In a plain function, in its thread, it is
-        there when the call returns. Each attempt begins the stream anew with its first item. While the server cannot be
+        there when the call returns. Each attempt begins the stream again. While the server cannot be
         reached, it keeps trying. If this call is cancelled, the item may be in the stream, or come with the next one.
 
         Args:
-            item: What JSON can hold, as for a result: numbers, texts, lists, dates, dataclasses and the like.
+            item: A value of any type that a result may have: numbers, texts, lists, dates, dataclasses and others.
 
         Raises:
             InvalidPayload: JSON cannot hold the item, or it is larger than 1 MiB; nothing was added.
@@ -203,8 +203,8 @@ class ClaimedJob(Claimed[JobState]):
 
         Raises:
             JobFailed: One was dead-lettered, and this job was replayed without it.
-            JobCancelled: One was cancelled; likewise.
-            JobNotFound: One is unknown; likewise. Or this job has ended.
+            JobCancelled: One was cancelled, and this job was replayed without it.
+            JobNotFound: One is unknown, and this job was replayed without it; or this job has ended.
             UnreadablePayload: A result is not of this type.
             TypeError: JSON cannot represent this type.
 

@@ -174,7 +174,7 @@ class Consumer:
         Waits while the server cannot be reached.
 
         Raises:
-            NotConnected: As for `claim`.
+            NotConnected: See `claim`.
 
         Cost: 1 round trip if jobs are ready, otherwise 3, plus 1 per queue that has overdue delayed jobs.
         """
@@ -205,7 +205,7 @@ def signs_of(consumer: Consumer) -> ConsumerSigns | None:
 
 
 class _Opened(ClaimConsumer[JobState]):
-    """The state of an open consumer: besides that of any claiming, a relay, a watchdog, and jobs claimed ahead."""
+    """The state of an open consumer: that of any claiming, a relay, a watchdog, and jobs claimed ahead."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ class PlainAck(Ack):
     script, one round trip later.
 
     Args:
-        worker: As for `Ack`, and so are the next two.
+        worker: See `Ack`, also for the next two.
         end_with_plugs: Ends by the other form those that have more than was known here.
     """
 

@@ -34,7 +34,7 @@ class HealthReport:
         running: How many jobs it runs.
         capacity: How many it runs at once at most; 0 before it begins.
         oldest_job: The job that has run longest, as log lines name it; None if none runs.
-        oldest_seconds: For how long, in seconds; None likewise.
+        oldest_seconds: For how long, in seconds; None if none runs.
     """
 
     is_ok: bool

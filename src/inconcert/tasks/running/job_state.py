@@ -78,7 +78,7 @@ class JobState(ClaimState):
         row: What the server returned for it.
         envelope: The call that it is.
         enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock.
-        claimed_at: When it was claimed, likewise.
+        claimed_at: When it was claimed, by the same clock.
 
     Attributes:
         started_at: When its body began, by the local monotonic clock; 0 before, and while nobody observes.
@@ -91,7 +91,7 @@ class JobState(ClaimState):
         is_undoing: Whether it ends without success, and is undone before.
         follow_ups: The jobs to be added when it succeeds.
         doomed: Why this attempt cannot end well, whatever its body does; None if it may.
-        final: An error that makes the attempt that it ends the last: another one would end likewise.
+        final: An error that makes the attempt that it ends the last: another one would end with it, too.
         has_undo: Whether it has something that is undone before it ends without success.
     """
 

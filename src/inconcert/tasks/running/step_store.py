@@ -85,7 +85,7 @@ class JobStepStore(StepStore):
             raise NotClaimed("job", self._job.id)
 
     def note_final(self, error: Exception) -> None:
-        """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""
+        """If this error ends the attempt, dead-letter the job: another attempt would end with it, too."""
         self._job.final = error
 
     def doom(self, error: Exception) -> None:

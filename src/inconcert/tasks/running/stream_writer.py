@@ -110,7 +110,7 @@ class _Writer:
         self._turn_began_at = 0.0
 
     async def begin(self) -> None:
-        """Begin the stream anew: its followers learn of the attempt at once."""
+        """Begin the stream again: its followers learn of the attempt at once."""
         await self._send([])
         self._turn_began_at = time.monotonic()
         self._sender = asyncio.create_task(self._run(), name=f"the stream of job {self._job.id}")

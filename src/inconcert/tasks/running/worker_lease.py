@@ -57,7 +57,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         registry: The tasks of this process.
         unknown_tasks: What becomes of jobs that this process cannot run; None if its user decides.
         tally: Counts what ends.
-        policy: As for `WorkerLease`, as all arguments that follow.
+        policy: See `WorkerLease`, also for all arguments that follow.
     """
 
     _claim = staticmethod(CLAIM_WITH_PLUGS)  # as long as limits are in use; that is not known before the first claim
@@ -92,7 +92,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         self.observers = session.observers
 
     async def claim(self, count: int) -> tuple[list[JobState], float | None]:
-        """As for `WorkerLease`."""
+        """See `WorkerLease`."""
         self._heard = frozenset()
         return await super().claim(count)
 

@@ -48,7 +48,7 @@ class WorkerStatus:
     Attributes:
         id: Unique to this opening of it; begins with the id that its log lines have.
         host: The name of its machine; None if it is not known, because it died an hour ago or longer.
-        pid: Its process; None likewise.
+        pid: Its process; None if it is not known.
         queues: The queues that it serves, the most urgent first.
         capacity: How many jobs it runs at once at most; None for a consumer whose caller decides, or if unknown.
         running: The jobs that it has claimed, the oldest first.

@@ -43,17 +43,17 @@ class ScheduleStatus:
         id: Which schedule.
         rule: When it runs, such as `0 3 * * * Europe/Berlin`, `every 300 s` or `at 2026-12-24T17:00:00Z`; empty if it
             cannot be read.
-        task: The name of the task that it runs; empty likewise.
+        task: The name of the task that it runs; empty if it cannot be read.
         args: The positional arguments.
         kwargs: The keyword arguments.
-        queue: Where its jobs go; empty likewise.
-        missed: What happens to instants at which no worker was running; None likewise.
+        queue: Where its jobs go; empty if it cannot be read.
+        missed: What happens to instants at which no worker was running; None if it cannot be read.
         is_in_code: Whether it is part of the code, `Coordinator.cron`: it can be paused, resumed and triggered, and
             not be put or deleted.
         is_paused: Whether it is paused.
         last_at: The last instant for which a job was enqueued, in seconds since 1970 by the server's clock; None if
             there was none yet, or it cannot be read.
-        next_at: The next instant, likewise; in the past while no worker follows it. None if it is paused, or over.
+        next_at: The next instant; in the past while no worker follows it. None if it is paused, or over.
         problem: Why it cannot be read here, and thus not followed by a worker like this process; None if it can.
     """
 

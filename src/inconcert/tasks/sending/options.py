@@ -110,7 +110,7 @@ class JobOptions(TypedDict, total=False):
     """
 
     even_if: EvenIf | None
-    """How those of `after` may have ended besides: `failed`, dead-lettered; `ended`, dead-lettered or cancelled.
+    """Other ends that those of `after` may have: `failed`, dead-lettered; `ended`, dead-lettered or cancelled.
 
     None, the default, if each must have succeeded.
     """

@@ -230,9 +230,9 @@ def draft_of(
 
     Args:
         task: Which.
-        args: As for `Coordinator.enqueue`.
-        kwargs: Likewise.
-        options: Likewise.
+        args: See `Coordinator.enqueue`.
+        kwargs: See `Coordinator.enqueue`.
+        options: See `Coordinator.enqueue`.
         enqueuing: Adds headers to a job by name; None for none. A task has its own.
     """
     if isinstance(task, Task):
