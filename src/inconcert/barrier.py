@@ -204,7 +204,7 @@ class _Participant:
     gives up.
 
     Attributes:
-        kind: What it is, as log lines name it.
+        kind: The kind of thing, as log lines name it.
         name: That of the barrier.
         holder: Its identity, unique every time.
         deadline: When its lease ends, by the local monotonic clock.

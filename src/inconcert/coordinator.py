@@ -128,8 +128,8 @@ class Coordinator(TaskCoordinator):
         accept_unsigned: Whether unsigned jobs and items are accepted although there are keys: while signing is being
             introduced.
         label: What `inspect` shows of this process, such as "web"; None for nothing.
-        report: Whether this process answers when another one asks what it holds and waits for, as `inspect` does; or
-            a function that is given a kind and a name and returns what is shown in place of the name.
+        report: Whether this process answers when another one asks for its leases and waits, as `inspect` does; or
+            a function that is given a kind and a name and returns the text to show in place of the name.
         count_jobs: Whether the workers of this process count the jobs that end, by task and hour, and note which ended
             last, for `Tasks.counts`, `Tasks.lately` and the dashboard: 1 round trip in 10 s while jobs end.
 
@@ -254,7 +254,7 @@ class Coordinator(TaskCoordinator):
         """Open it without `async with`: in a REPL, a bot, a framework with one hook for its start and one for its end.
 
         Prefer `async with`, which closes it in any case. The code that opens it so calls `close` before the event loop
-        ends; otherwise what it holds is blocked until its leases lapse, and a `ResourceWarning` says so.
+        ends; otherwise its leases block others until they lapse, and a `ResourceWarning` says so.
 
         Returns:
             The coordinator.
@@ -271,7 +271,7 @@ class Coordinator(TaskCoordinator):
         return self
 
     async def close(self) -> None:
-        """Close it: release what is held, end its background work, disconnect. Does nothing if it is closed.
+        """Close it: release all leases, end its background work, disconnect. Does nothing if it is closed.
 
         While another task closes it, this waits until that is done. A cancellation is raised only when it is closed.
 
@@ -489,7 +489,7 @@ class Coordinator(TaskCoordinator):
         """Ask all processes of the namespace what they hold and wait for, since when, and from which line of code.
 
         Each open coordinator is asked, and answers for itself: with locks, semaphores, rwlocks, terms and memberships,
-        and with waits for these, for rate limiters, mailboxes, signals and jobs.  What is held by a process that died
+        and with waits for these, for rate limiters, mailboxes, signals and jobs.  A lease of a process that died
         is not seen; `Lock.holders` tells of it until its lease lapses. Tasks that wait for each other in a circle are
         its `deadlocks`.
 
@@ -559,7 +559,7 @@ class Coordinator(TaskCoordinator):
         it from its next renewal, a third of a ttl later at most. A line in the log says what was released, and by whom.
 
         Args:
-            kind: What it is.
+            kind: Its kind.
             name: Which one.
             holder: Only this holder, as `HeldLock.holder` has it; None for all, at most 1,000.
 
@@ -690,11 +690,11 @@ class Coordinator(TaskCoordinator):
         annotation says; without one it must be a JSON value. Each caller gets an object of its own, read from that.
 
         The function runs in the task of its caller, under the lock `once:NAME`, which is renewed however long it takes.
-        What it raises, this caller gets, and the next one computes. That is so, too, if this caller is cancelled, or,
-        after at most 10 s, if its process dies.
+        An exception of it reaches this caller, and the next one computes. That is so, too, if this caller is cancelled,
+        or, after at most 10 s, if its process dies.
 
-        Use it for what is slow and may be computed twice now and then: after a failover, or if the lease is lost. For
-        work that must be done, use a task with `unique=`.
+        Use it for a value that is slow to make and may be computed twice now and then: after a failover, or if the
+        lease is lost. For work that must be done, use a task with `unique=`.
 
         Args:
             name: Which value. The same name in the same namespace is the same value, on any machine.
@@ -706,10 +706,10 @@ class Coordinator(TaskCoordinator):
 
         Raises:
             ValueError: `ttl` is not above 0, or `stale` is negative.
-            TypeError: `make` is not a function or needs arguments, or JSON cannot represent what it returns.
+            TypeError: `make` is not a function or needs arguments, or JSON cannot represent its result.
             InvalidName: `name` is empty or longer than 507 bytes.
             InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.
-            UnreadablePayload: What is kept under this name is of another type.
+            UnreadablePayload: The value under this name is of another type.
             LeaseLost: The lease was lost while the function ran, which was cancelled.
             RuntimeError: The function asks for its own value.
 
@@ -760,7 +760,7 @@ class Coordinator(TaskCoordinator):
         """A signal: wakes all its waiters, or the one that has waited longest; nothing is kept for later. See `Signal`.
 
         `await signal.wait(timeout=...)` in one process, `await signal.broadcast(payload)` or `notify(payload)` in
-        another. What is broadcast between two waits is missed: `subscribe()` receives all. For work that must not be
+        another. A broadcast between two waits is missed: `subscribe()` receives all. For work that must not be
         lost use a task or a queue.
 
         Args:
@@ -784,7 +784,7 @@ class Coordinator(TaskCoordinator):
     def signals(self, pattern: str, payload_type: object = None) -> "Signals[Any]":
         """All signals whose names match a glob, such as `deploy.*`, to subscribe to. See `Signals`.
 
-        `async with concert.signals("deploy.*").subscribe() as subscription:` receives what is broadcast from then on.
+        `async with concert.signals("deploy.*").subscribe() as subscription:` receives all broadcasts from then on.
 
         Args:
             pattern: A glob as in Redis: `*` for any characters, `?` for one byte, `[ab]` for one of these, and a
@@ -922,8 +922,8 @@ class Coordinator(TaskCoordinator):
     ) -> "Mailbox[Any]":
         """A mailbox: messages for one recipient, kept while it is away. See `Mailbox`.
 
-        `await mailbox.send(message)` from anywhere; `await mailbox.fetch(timeout=...)` returns what is there, or waits
-        without polling, and returns an empty list when the time is up. For groups use `chat`.
+        `await mailbox.send(message)` from anywhere; `await mailbox.fetch(timeout=...)` returns the messages there, or
+        waits without polling, and returns an empty list when the time is up. For groups use `chat`.
 
         Args:
             name: Whose mailbox. The same name in the same namespace is the same mailbox, on any machine.
@@ -947,7 +947,7 @@ class Coordinator(TaskCoordinator):
         """Group chats, read by each member at its own pace: with history and unread counts. See `Chats`.
 
         `chat_id = await concert.chat.create("ann", ["bob"], "hello")`, then `send`, `fetch`, `join` and `leave`; `async
-        for batch in concert.chat.listen("bob"):` waits without polling for what is new in all of a user's chats. They
+        for batch in concert.chat.listen("bob"):` waits without polling for news in all of a user's chats. They
         raise `ChatNotFound` and `NotAMember`.
         """
         return self._chats

@@ -106,7 +106,7 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
     and runs again in the next attempt, or before with `retry=`.
 
     When its code or its arguments have changed since the result was kept, the job is dead-lettered with
-    `StepChanged`, which says what was and what is. Where the body catches that, or another error below by which its job
+    `StepChanged`, which shows the old and the new. Where the body catches that, or another error below by which its job
     is dead-lettered, each later step raises it again.
 
     Args:
@@ -379,7 +379,7 @@ async def _in_thread(
     *,
     may_change: bool,
 ) -> object:
-    """A thread cannot be stopped: a cancellation waits until what it did is kept, or has not been for 10 s."""
+    """A thread cannot be stopped: a cancellation waits until its result is kept, or has not been for 10 s."""
     has_returned = asyncio.Event()
 
     async def in_thread() -> object:
@@ -403,7 +403,7 @@ async def _in_thread(
 
 
 async def _ended(step: "asyncio.Task[object]", has_returned: asyncio.Event) -> None:
-    """Return once a step has ended; end it if what it has returned is not kept for 10 s: it is still sent then."""
+    """Return once a step has ended; end it if its result is not kept for 10 s: it is still sent then."""
     returning = asyncio.create_task(has_returned.wait())
     await asyncio.wait([step, returning], return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait([step], timeout=_LONGEST_COMMIT)

@@ -125,7 +125,7 @@ class Unavailable(_OfCall):
 
     Attributes:
         operation: What was called, such as `acquire`; None if it was not a single call, as when connecting.
-        kind: What it was called on, such as `lock`; None as above.
+        kind: The kind of its object, such as `lock`; None as above.
         name: Which one; None as above, and where a namespace has only one, such as its `tasks`.
     """
 
@@ -135,7 +135,7 @@ class OutcomeUnknown(_OfCall):
 
     Attributes:
         operation: What was called, such as `acquire`; None if it was not a single call.
-        kind: What it was called on, such as `lock`; None as above.
+        kind: The kind of its object, such as `lock`; None as above.
         name: Which one; None as above, and where a namespace has only one, such as its `tasks`.
     """
 
@@ -170,7 +170,7 @@ class WrongState(_OfCall):
 
     Attributes:
         operation: What was called, such as `acquire`.
-        kind: What it was called on, such as `lock`.
+        kind: The kind of its object, such as `lock`.
         name: Which one; None where a namespace has only one, such as its `tasks`.
     """
 

@@ -93,7 +93,7 @@ class Onces:
         return wanted.codec.decode(text)
 
     async def close(self) -> None:
-        """Cancel what is being computed again: the coordinator is closing."""
+        """Cancel the values that are being computed again: the coordinator is closing."""
         await cancel_all(list(self._refreshing.values()))
 
     def forget(self) -> object:
@@ -224,7 +224,7 @@ class _Wanted:
         return None
 
     async def compute(self, lease: Lease, turn: _Turn) -> bytes:
-        """Call the function, keep what it returns, and hand it to all waiters."""
+        """Call the function, keep its result, and hand it to all waiters."""
         turn.is_computing = True
         if inspect.iscoroutinefunction(_function(self._make)):
             value = self._make()
@@ -267,7 +267,7 @@ def _codec_of(name: str, make: Callable[[], object]) -> Codec[Any]:
     """The format of a function's result as JSON: that of its annotation; without one it is any JSON.
 
     Raises:
-        TypeError: It is not a function, or needs arguments, or JSON cannot represent what it returns.
+        TypeError: It is not a function, or needs arguments, or JSON cannot represent its result.
     """
     if not callable(make):
         raise TypeError(f"once {name!r} is to call {make!r}, which is not a function; leave out the parentheses")

@@ -159,7 +159,7 @@ class RateLimiter:
 
         Raises:
             ValueError: `cost` is out of range.
-            OutcomeUnknown: The server did not answer; what it may have taken comes back with time.
+            OutcomeUnknown: The server did not answer; permits that it took come back with time.
         """
         answer = await self._take(cost, 0)
         remaining = max(0, self._burst - -(-answer.full_us // self._interval_us))
@@ -179,7 +179,7 @@ class RateLimiter:
                 they had reserved; nothing was taken.
             ValueError: `cost` or `timeout` is out of range.
             Unavailable: The server could not be asked, now or when the turn came; nothing was taken.
-            OutcomeUnknown: The server did not answer; what it may have taken comes back with time.
+            OutcomeUnknown: The server did not answer; permits that it took come back with time.
 
         Cost: 1 round trip. After a wait 1 more (seldom 2), or a message; 0 while waiting.
         """
@@ -237,7 +237,7 @@ class RateLimiter:
     async def inspect(self) -> RateStatus:
         """Look at how far it is used up; takes nothing.
 
-        To refuse callers use `try_acquire`: what is there now may be gone when they take it.
+        To refuse callers use `try_acquire`: the permits there now may be gone when they take it.
         """
         command = _INSPECT(self._keys, interval_us=self._interval_us)
         full_us, out_us, waiting = await self._ref.session.run(command)

@@ -72,7 +72,7 @@ class RateLimiters:
         Raises:
             ValueError: `cost` is out of range, or has not one number for each.
             Unavailable: A server could not be asked; what was taken is given back.
-            OutcomeUnknown: A server did not answer; what it may have taken comes back with time.
+            OutcomeUnknown: A server did not answer; permits that it took come back with time.
         """
         remaining: list[int] = []
         async with AsyncExitStack() as stack:
@@ -96,7 +96,7 @@ class RateLimiters:
             AcquireTimeout: The wait for the one that it names would be longer; nothing was taken.
             ValueError: `cost` or `timeout` is out of range, or `cost` has not one number for each.
             Unavailable: A server could not be asked; what was taken is given back.
-            OutcomeUnknown: A server did not answer; what it may have taken comes back with time.
+            OutcomeUnknown: A server did not answer; permits that it took come back with time.
 
         Cost: That of each limiter's `acquire`, one after the other; 1 round trip for each that is given back.
         """

@@ -90,7 +90,7 @@ class Semaphore(Permits[Lease]):
                 message say; the waiter has left the line.
             ValueError: `permits` or `timeout` is out of its range.
             Unavailable: The server could not be asked, or is unreachable when the time is up; nothing was acquired.
-            OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
+            OutcomeUnknown: The server did not answer; a grant that it made is released or lapses.
 
         Cost: 1 round trip when they are free. Otherwise 1 to join the line, 0 while waiting, 1 message to wake.
         """
@@ -109,7 +109,7 @@ class Semaphore(Permits[Lease]):
 
         Raises:
             ValueError: `permits` is out of its range.
-            OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
+            OutcomeUnknown: The server did not answer; a grant that it made is released or lapses.
         """
         if permits is not None:
             return await self._taking(permits).try_acquire()

@@ -98,7 +98,7 @@ class SyncCoordinator(SyncProducer):
         self._mutex = threading.Lock()
 
     def close(self) -> None:
-        """Release what is held, fail who waits, and disconnect; `with` does so. It may be called again."""
+        """Release all leases, fail who waits, and disconnect; `with` does so. It may be called again."""
         super().close()
         if self._process != os.getpid():
             return
@@ -162,7 +162,7 @@ class SyncCoordinator(SyncProducer):
             timeout: See `lock`.
 
         Returns:
-            A decorator for a plain function. What it returns raises `AcquireTimeout` if the lock was not free in time.
+            A decorator for a plain function. Its result raises `AcquireTimeout` if the lock was not free in time.
 
         Raises:
             TypeError: The function is a coroutine function, which a `Coordinator` is for.
@@ -310,7 +310,7 @@ class SyncPermits:
         Raises:
             AcquireTimeout: It was not free in time.
             Unavailable: The server could not be asked; nothing was acquired.
-            OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
+            OutcomeUnknown: The server did not answer; a grant that it made is released or lapses.
             NotConnected: It was closed.
         """
         return SyncLease(*self._acquire(timeout))
@@ -322,7 +322,7 @@ class SyncPermits:
             What was acquired, or None.
 
         Raises:
-            OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
+            OutcomeUnknown: The server did not answer; a grant that it made is released or lapses.
         """
         thread = self._opened()
         lease = thread.acquire(self._permits.try_acquire)

@@ -93,8 +93,8 @@ class PreparedJob:
 class SyncProducer:
     """Enqueues jobs, puts items into queues and sends messages to mailboxes and jobs, without an event loop.
 
-    For Django, Flask, scripts and notebooks, in any thread.  What it sends is run, taken and read by processes with a
-    `Coordinator`; where an event loop runs, use that instead.
+    For Django, Flask, scripts and notebooks, in any thread.  Its jobs, items and messages are run, taken and read by
+    processes with a `Coordinator`; where an event loop runs, use that instead.
 
     It connects with the first call, has one connection for all threads, and in a process that was forked since makes
     one of its own.  A call whose reply was lost is sent again, and counts once.
@@ -168,8 +168,8 @@ class SyncProducer:
     ) -> EnqueuedJob:
         """Enqueue a job by the name of its task, as `Coordinator.enqueue` does.
 
-        What is not given is as the task has it in the worker that runs the job: its limits, attempts, times and the
-        like. Only its queue is not known here.
+        Any option that is not given is as the task has it in the worker that runs the job: its limits, attempts, times
+        and the like. Only its queue is not known here.
 
         Args:
             name: Which task, by its name; or the task itself, with its queue and its arguments as `Task.enqueue` takes

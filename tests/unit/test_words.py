@@ -4,6 +4,7 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.each import each
-from tests.support.pages import PAGES, ROOT, blocks, title
+from tests.support.pages import DOCS, PAGES, ROOT, blocks, title
 
 PLACES = [*PAGES, ROOT / "examples", ROOT / "src" / "inconcert"]
 
@@ -110,6 +111,12 @@ SOURCES = ROOT / "src"
 QUESTIONS = {"what", "how", "where", "which", "whether", "when", "who"}
 MOST_QUESTIONS = 0.01  # of the docstrings; the most that any of ten libraries of the field has is 0.011
 
+# How often phrases without a noun or an object may stand in 1,000 words of docstrings, the README and the how-to pages.
+MOST_IN_1000 = {
+    r"likewise|as for|the like|besides|anew": 0.5,
+    r"what\s+(?:is|it)": 1.0,
+}
+
 
 class Line(NamedTuple):
     """A piece of prose, and where it begins."""
@@ -203,6 +210,17 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     found = [f"{title(path)}: {text.splitlines()[0]}" for path, text in all_ if begins_with_a_question(text)]
 
     assert len(found) <= MOST_QUESTIONS * len(all_), "\n".join(found)
+
+
+@pytest.mark.parametrize("phrase", MOST_IN_1000)
+def test_noun_stands_in_its_place(phrase: str) -> None:
+    """Instead of a phrase that refers to one, or asks for one."""
+    pages = [ROOT / "README.md", *(DOCS / "how-to").rglob("*.md")]
+    texts = [text for path in files([SOURCES]) for text in documented(path.read_text("utf-8"))]
+    text = "\n".join([*texts, *(page.read_text("utf-8") for page in pages)])
+    found = re.findall(rf"(?i)\b(?:{phrase})\b", text)
+
+    assert len(found) <= MOST_IN_1000[phrase] * len(re.findall(r"[A-Za-z']+", text)) / 1000, Counter(found)
 
 
 def test_question_is_found() -> None:

@@ -8,7 +8,7 @@ The reply of a heartbeat says how many claims the server knows.  A worker compar
 a row, and after each reconnect, because the numbers may be equal by chance.  What the server alone knows is requeued.
 What the worker alone knows is stopped if the server still has it, because then it runs again.
 
-What is under way decides nothing.  A claim that is not answered yet has a place beyond those of the claims that are.
+A claim under way decides nothing.  A claim that is not answered yet has a place beyond those of the claims that are.
 An end that is not answered, or not confirmed, is known by its place.  Replies come in order, so an end that the server
 had not run when it compared is still unanswered when the comparison is read.
 """
@@ -64,7 +64,7 @@ class Comparison(Call):
     Args:
         worker: Which worker.
         keys: The keys of everything claimed under its tag.
-        held: What it has claimed and not ended.
+        held: Its claims that have not ended.
         number: Of its next claim, or of one that is not answered yet.
         reconnects: How often its session has reconnected.
     """

@@ -48,7 +48,7 @@ _PATIENCE = 1.0  # seconds that a partition may take while others wait for it
 class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     """Claims from some queues, in each partition by a worker of its own.
 
-    While it is open it also moves what is due in these queues, and requeues the claims of workers that died.
+    While it is open it also moves due entries to these queues, and requeues the claims of workers that died.
 
     With several partitions a claim begins with another one each time.  One that had nothing is left out until its bell
     rings, so an idle consumer costs heartbeats; and one that does not answer is left out for a while.
@@ -56,7 +56,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     Args:
         session: The open session.
         places: The keys of each partition, and where to claim from.
-        to_the_front: Whether what is due goes to the front of its queue.
+        to_the_front: Whether due entries go to the front of its queue.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
                 await partition.worker.confirmed()
 
     async def promote(self) -> None:
-        """Move what is due now."""
+        """Move the entries that are due now."""
         for partition in self._partitions:
             await partition.promoter.promote()
 
@@ -204,7 +204,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     @property
     @abstractmethod
     def _wants_more(self) -> bool:
-        """True if anything here still wants what is claimed next."""
+        """True if anything here still wants the next claim."""
 
     @property
     def _has_worker(self) -> bool:
@@ -232,7 +232,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
             partition.look_again()
 
     async def _claim_in_turn(self, count: int, *, patience: float | None) -> float | None:
-        """Claim from one partition; what it does not have, the others share."""
+        """Claim from one partition; the others share the number that it does not have."""
         turn = self._partitions[self._first :] + self._partitions[: self._first]
         self._first = (self._first + 1) % len(self._partitions)
         order = [partition for partition in turn if patience is None or partition.may_have_more]

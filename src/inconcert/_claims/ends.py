@@ -55,7 +55,7 @@ class LeasedWorker(Protocol):
 
     @property
     def claimed_key(self) -> str:
-        """The key of what it has claimed."""
+        """The key of its claims."""
         ...
 
     @property

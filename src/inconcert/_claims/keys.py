@@ -10,7 +10,7 @@
     workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
     idle         zset    the same of those that hold nothing, so that nothing of them remains if they are killed; 1 h
     clock        string  'AT SEEN': the lease clock, and the server's when it was last read
-    described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
+    described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and its description; 1 h
     claimed:ID   hash    id -> 'place attempt since_ms queue-name', of one worker; places rise as they are claimed
     facts        hash    id -> 'FLAGS FAILURES CRASHES WHY': what it has beside its body, see flag.lua; how many
                          attempts failed, how many workers died with it, and why the latest failed
@@ -181,7 +181,7 @@ class QueueKeys(NamedTuple):
         name: The name of the queue; empty if there is only one.
         queue: Its list of ids.
         bell: Its bell.
-        delayed: Its set of what is due later.
+        delayed: Its set of entries that are due later.
     """
 
     name: str

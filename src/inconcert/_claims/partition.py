@@ -58,13 +58,13 @@ class ClaimPartition(Generic[C]):
         queues: Where to claim from.
         owner: The consumer.
         new_worker: Makes a worker that has not begun.
-        to_the_front: Whether what is due goes to the front of its queue.
+        to_the_front: Whether due entries go to the front of its queue.
         max_crashes: How many workers may die with something before it is dead-lettered, unless it says otherwise.
 
     Attributes:
         number: Which one.
         bells: The bells of its queues.
-        promoter: Moves what is due.
+        promoter: Moves due entries.
         worker: The one that claims now; None before the first claim.
         claimed_at: When a claim was last answered, by the monotonic clock; None before the first.
         is_dry: Whether the last claim found less than it asked for, and nothing has said since that there is more.
@@ -104,7 +104,7 @@ class ClaimPartition(Generic[C]):
         ]
 
     def retire(self) -> None:
-        """Give back what is claimed and not done, without waiting for it."""
+        """Give back the claims that are not done, without waiting for it."""
         if self.worker is not None:
             self.worker.retire()
 

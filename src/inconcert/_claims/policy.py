@@ -1,4 +1,4 @@
-"""From which queue a consumer claims next: a decision from what it has claimed so far, without I/O."""
+"""From which queue a consumer claims next: a decision from its claims so far, without I/O."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

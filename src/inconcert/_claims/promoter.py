@@ -1,4 +1,4 @@
-"""The background task that moves what is due to its queue."""
+"""The background task that moves due entries to their queue."""
 
 import logging
 import time
@@ -27,7 +27,7 @@ class Promoter:
         session: The open session.
         keys: The keys of everything claimed under one tag.
         queues: The queues whose delayed items to move.
-        to_the_front: Whether what is due goes to the front of its queue.
+        to_the_front: Whether due entries go to the front of its queue.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Promoter:
                 _log.warning("what is due cannot be moved yet: %s", error)
 
     async def promote(self) -> None:
-        """Move what is due now."""
+        """Move the entries that are due now."""
         for queue in self._queues:
             await self._promote(queue)
 

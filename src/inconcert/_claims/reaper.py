@@ -18,8 +18,8 @@ _log = logging.getLogger("inconcert.claims")
 class Reaper:
     """The background task that requeues what dead workers hold, at the front.
 
-    Any number of reapers may find the same worker: a script decides what it still holds.  What too many workers died
-    with is dead-lettered: it may be what kills them.
+    Any number of reapers may find the same worker: a script decides about its claims.  Entries with which too many
+    workers died with is dead-lettered: it may be what kills them.
 
     Args:
         session: The open session.

@@ -15,7 +15,7 @@ class ConsumerSigns(NamedTuple):
         is_watched: Whether that thread lives.
         claimed_at: When a claim was last answered; None before the first.
         waits_since: Since when the connection on which it sleeps has not answered; None if it need not.
-        is_held: Whether its heartbeat has not lapsed, so that what it has claimed is its own.
+        is_held: Whether its heartbeat has not lapsed, so that its claims are its own.
         failure: The last unexpected error in the background of this process; None for none.
     """
 

@@ -48,7 +48,7 @@ _MOST_BYTES = 2**20  # of results and steps in one acknowledgement, likewise; a 
 
 
 class WorkerLease(InboxReceiver, ABC, Generic[C]):
-    """One worker: it is alive while its lease is renewed, and holds what it has claimed.
+    """One worker: it is alive while its lease is renewed, and holds its claims.
 
     Args:
         session: The open session.
@@ -57,8 +57,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         policy: Chooses the order of the queues for each claim.
         owner: Is notified of what the worker learns.
         suspects: Claims of this worker and of other partitions that may kill it; None for a worker alone.
-        lease: Seconds of silence after which the worker is presumed dead, and others get what it holds.
-        about: What it says of itself with each heartbeat, for those that list workers; empty for nothing.
+        lease: Seconds of silence after which the worker is presumed dead, and others get its claims.
+        about: Its description, sent with each heartbeat, for those that list workers; empty for nothing.
     """
 
     kind = "worker"  # as log lines name it

@@ -88,7 +88,7 @@ class Cluster:
         self._keeper = in_background("asking the cluster for its slots", self._keep)
 
     async def close(self) -> None:
-        """Ask no more, and close what is left in the pools."""
+        """Ask no more, and close the connections left in the pools."""
         if self._keeper is not None:
             if self._stop is not None:
                 self._stop.cancel()

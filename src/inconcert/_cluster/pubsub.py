@@ -39,7 +39,7 @@ class ShardedPubSub:
     Args:
         cluster: Which master has which slots.
         timeout: How long a node may take to answer, in seconds.
-        purpose: What it is for, as log messages name it.
+        purpose: Its purpose, as log messages name it.
     """
 
     def __init__(self, cluster: Cluster, *, timeout: float, purpose: str) -> None:
@@ -71,7 +71,7 @@ class ShardedPubSub:
         await asyncio.gather(*(shard.close() for shard in self._shards.values()), *self._closing)
 
     def closed(self, error: InconcertError) -> Awaitable[object]:
-        """End all listeners, and refuse new ones; returns what is done when the last has ended."""
+        """End all listeners, and refuse new ones; the awaitable is done when the last has ended."""
         self._end = error
         told = [each.closed(error) for each in self._shards.values()]
         if self._patterns is not None:
@@ -187,7 +187,7 @@ class ShardedPubSub:
             self._try_again(topic)
 
     def _map_changed(self) -> None:
-        """Move what is subscribed to elsewhere than at the master of its slot; leave nodes that are not masters."""
+        """Move subscriptions elsewhere than at the master of its slot; leave nodes that are not masters."""
         if self._end is not None or self._is_closing:
             return
         for node, shard in list(self._shards.items()):
@@ -214,7 +214,7 @@ class _Shard(PubSub):
     Args:
         pool: Where connections to it come from.
         timeout: How long it may take to answer, in seconds.
-        purpose: What it is for, as log messages name it.
+        purpose: Its purpose, as log messages name it.
         owner: Moves channels from one master to another.
     """
 

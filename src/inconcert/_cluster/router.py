@@ -221,7 +221,7 @@ class Router:
         )
 
     def _map_changed(self) -> None:
-        """Send elsewhere what is under way to nodes that are no longer masters."""
+        """Send elsewhere the calls that are under way to nodes that are no longer masters."""
         if self.is_closed:
             return
         gone = [node for node in self._channels if node not in self._cluster.map.masters]
@@ -242,7 +242,7 @@ class _Pause:
 
     Attributes:
         length: How long it is, in seconds.
-        calls: What is sent at its end.
+        calls: The calls to send at its end.
         reason: Why.
         ended_at: When it ended, by the loop's clock.
         timer: Ends it.

@@ -23,7 +23,7 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
     """Something to acquire, perhaps after a wait; many tasks may share it.
 
     Args:
-        kind: What it is to its users, such as `lock`.
+        kind: Its kind in the words of users, such as `lock`.
         name: Which one.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever.
         face: Makes what users get of what was acquired, once for each acquisition.
@@ -43,7 +43,7 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
             AcquireTimeout: It was not free in time, or the server did not answer in time, as `__cause__` and the
                 message say; the waiter has left the line.
             Unavailable: The server could not be asked, or is unreachable when the time is up; nothing was acquired.
-            OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
+            OutcomeUnknown: The server did not answer; a grant that it made is released or lapses.
 
         Cost: 1 round trip when it is free. Otherwise 1 to join the line, 0 while waiting, 1 message to wake.
         """
@@ -56,7 +56,7 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
             What was acquired, or None.
 
         Raises:
-            OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
+            OutcomeUnknown: The server did not answer; a grant that it made is released or lapses.
         """
         held = await self._take(waits=False)
         return None if held is None else self._face(held)

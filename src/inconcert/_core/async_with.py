@@ -1,4 +1,4 @@
-"""Entering with `async with`: each statement releases what it has acquired itself, in any task and order."""
+"""Entering with `async with`: each statement releases its own acquisition, in any task and order."""
 
 import asyncio
 import weakref
@@ -34,7 +34,7 @@ class AsyncWith(ABC, Generic[StateT, FaceT_co]):
     entered by a plain call of `__aenter__`, such as by a class that wraps this one.
 
     Args:
-        kind: What it is to its users, such as `lock`.
+        kind: Its kind in the words of users, such as `lock`.
         name: Which one.
         face: Makes what users get of what was acquired, once for each acquisition.
     """

@@ -1,4 +1,4 @@
-"""The code under an `async with`, which is cancelled when what it relies on is lost.
+"""The code under an `async with`, which is cancelled when the lease that it relies on is lost.
 
 This is what `asyncio.timeout` does at its deadline.  An `anyio.CancelScope` would do as well, but entering and leaving
 one takes a sixth of the time of a whole acquire and release.

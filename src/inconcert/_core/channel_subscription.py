@@ -1,4 +1,4 @@
-"""The messages of a channel, in order, for one listener that may be slow or disconnected, and learns what it missed."""
+"""The messages of a channel, in order, for one listener that may be slow or disconnected, and then learns of it."""
 
 import asyncio
 from collections import deque

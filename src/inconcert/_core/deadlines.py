@@ -40,7 +40,7 @@ async def deadline_here(body: Task) -> Deadline | None:
     """The innermost deadline in the current body, around what the current task runs; None for none.
 
     Of `asyncio.timeout()`, `asyncio.wait_for()` and the scopes of anyio, in the current task and in that of the body.
-    Those of other tasks, of exit stacks and of what is around the body are not found.
+    Those of other tasks, of exit stacks and of the code around the body are not found.
 
     Args:
         body: The task of the current body.

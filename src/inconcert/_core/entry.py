@@ -2,9 +2,9 @@
 
 `async with` looks `__aexit__` up before it calls `__aenter__`, and at the end calls what it has looked up: the language
 defines it so, and `AsyncExitStack` does the same. Here each look-up returns another entry, and the `__aenter__` that
-follows puts into it what it has acquired. So the entry lives where the statement lives: in the frame of a coroutine or
+follows puts its acquisition into it. So the entry lives where the statement lives: in the frame of a coroutine or
 generator, or in an exit stack. It releases its own, whatever task, context and order it is left in. If the frame is
-dropped without being left, the entry is dropped with it, and what it holds lapses.
+dropped without being left, the entry is dropped with it, and its lease lapses.
 
 Source: https://docs.python.org/3/reference/compound_stmts.html#the-async-with-statement
 """
@@ -24,12 +24,12 @@ class Entry:
     """One execution of an `async with`.
 
     Args:
-        manager: What is entered; None while unknown, because it was looked up on its class.
+        manager: The object that is entered; None while unknown, because it was looked up on its class.
         leave: The function that leaves it.
 
     Attributes:
         manager: As given.
-        held: What it has acquired; None before it is entered and after it is left.
+        held: Its acquisition; None before it is entered and after it is left.
     """
 
     __slots__ = ("__weakref__", "_leave", "held", "manager")

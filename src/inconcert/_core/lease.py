@@ -110,7 +110,7 @@ class Lease(HeldLease[PermitState]):
 
     @property
     def previous_lost(self) -> bool:
-        """True if a holder before lost its lease instead of releasing it: what it began may be half done.
+        """True if a holder before lost its lease instead of releasing it: its work may be half done.
 
         It died, stood still, dropped its lease, was closed with it, or the lease was released by force. Each loss is
         told once, to the next holder; if that one is cancelled before it has the lease, to the one after it. A

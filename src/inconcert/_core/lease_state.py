@@ -34,7 +34,7 @@ class LeaseState(ABC):
     deadline by the local clock, which comes before anyone else may get it.
 
     Args:
-        kind: What it is a lease on, such as `lock`.
+        kind: The kind of the thing, such as `lock`.
         name: Which one.
         holder: This acquisition's identity, unique every time.
         ttl: Life between renewals, in seconds.

@@ -91,7 +91,7 @@ class Enqueueing(Protocol):
 class Observer:
     """Is told what happens, on the event loop or the thread where it happens.
 
-    This one does nothing: override what is of interest.
+    This one does nothing: override the methods of interest.
     """
 
     def enqueue_begins(self, task: str, queue: str, count: int) -> Enqueueing | None:
@@ -149,7 +149,7 @@ class Observer:
 
 
 class Observers(list[Observer], Observer):
-    """All observers as one, false if there is none: what it is told, it tells each of them, in their order.
+    """All observers as one, false if there is none: it passes every call to each of them, in their order.
 
     What one of them raises is logged, and disturbs neither the others nor the work.  A method returns the first answer
     that is not None.  Ask `if observers:` before what is told needs work, as where a job or a lease ends.

@@ -80,7 +80,7 @@ class PermitState(LeaseState):
 
     Args:
         session: The open session.
-        kind: What it is a lease on, such as `lock`.
+        kind: The kind of the thing, such as `lock`.
         name: Which one.
         keys: The keys of its permits.
         ttl: Life between renewals, in seconds.

@@ -140,7 +140,7 @@ class Place(Call, InboxReceiver):
         """Send what leaves the line on the server, or gives back what came of the wait."""
 
     def _has_place(self, ticket: int) -> None:
-        """Note the place in line; what is said about it comes in from now on."""
+        """Note the place in line; messages about it come in from now on."""
         if self.ticket <= 0 and not self.done():
             self._session.inbox.follow(self.key, self.address)
             self.since = self.since or time.monotonic()

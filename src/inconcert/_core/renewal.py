@@ -144,7 +144,7 @@ class Renewal:
             self.timer.cancel()
 
     def take_all(self) -> Iterator[Renewable]:
-        """Remove and return what is still held when its turn comes."""
+        """Remove and return each lease that is still held when its turn comes."""
         for lease in self.leases():
             self.remove(lease)
             yield lease
@@ -157,7 +157,7 @@ class Renewal:
 
     @recurring("renewing leases")
     def _tick(self) -> None:
-        """Look at all that is held, at so much in each turn of the loop, and renew what is due soon."""
+        """Look at all that is held, at so much in each turn of the loop, and renew those that are due soon."""
         self.timer = None
         if self._is_looking:  # it began with what was added since
             self._wake_at(time.monotonic() + _A_MOMENT)

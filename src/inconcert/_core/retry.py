@@ -20,7 +20,7 @@ async def retry_until_answered(log: logging.Logger, what: str, ask: Callable[[],
 
     Args:
         log: Where failures are logged.
-        what: What is requested, as log lines name it.
+        what: The request, as log lines name it.
         ask: Makes the request; may be repeated after a failure.
 
     Raises:

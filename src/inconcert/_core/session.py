@@ -74,7 +74,7 @@ class Session(Origin):
         new_blocking_server: Makes connections for a thread while the loop is blocked; None where that is not possible.
         lines: The waiters of this process.
         reconnects: How often a connection for commands was back after a loss: the server may be another one since.
-        listeners: The subscriptions to broadcasts of signals, and what is told of each.
+        listeners: The subscriptions to broadcasts of signals, and the notices about each.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Session(Origin):
         check(await self.run(command))
 
     async def close(self) -> None:
-        """Release what is held, fail all waiters, and disconnect."""
+        """Release all leases, fail all waiters, and disconnect."""
         closed = NotConnected("the coordinator was closed while this call waited; open it again")
         self.renewal.close()
         await asyncio.gather(
@@ -185,7 +185,7 @@ class Session(Origin):
             leave(self, address, rest)
 
     def _server_was_lost(self) -> None:
-        """A server may have lost what it had granted."""
+        """A server may have lost its grants."""
         self.reconnects += 1
         self.renewal.renew_all()
         self.observers.reconnected()

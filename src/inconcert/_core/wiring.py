@@ -61,7 +61,7 @@ class Wiring(Protocol):
         """
 
     async def close(self) -> None:
-        """Release what is not closed by itself."""
+        """Release the parts that are not closed by themselves."""
 
     def new_blocking_server(self, *, timeout: float) -> BlockingServer | None:
         """Connections for a thread, of its own, while the event loop is blocked.
@@ -81,7 +81,7 @@ class Needs(NamedTuple):
     Attributes:
         keys: The keys and channels of the namespace.
         session: The session's id.
-        conditions: What is demanded of a grant.
+        conditions: The conditions on a grant.
         timeout: How long a call may take, reconnecting included, in seconds.
         lost: Called when a connection for commands is back after a loss.
         holds: Says whether the session holds anything.

@@ -1,4 +1,4 @@
-"""Defaults that a factory of `Coordinator` shares with what it makes: the factory imports it when it is used first."""
+"""Defaults that a factory of `Coordinator` shares with its products: the factory imports it when it is used first."""
 
 from typing import Final
 

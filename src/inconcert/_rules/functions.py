@@ -11,7 +11,7 @@ def check_function(what: str, function: object, example: str) -> None:
     """Raise TypeError unless this can be called.
 
     Args:
-        what: What is to run it, for the error.
+        what: The thing that is to run it, for the error.
         function: What was given for it.
         example: How it is given.
     """

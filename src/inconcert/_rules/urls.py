@@ -39,7 +39,7 @@ class ServerUrl:
     """The parts of a valid URL.
 
     Attributes:
-        topology: What it leads to.
+        topology: The kind of servers that it leads to.
         url: That of one server, in the driver's form: for Sentinels with the first one's address in place of the
             master's, for a cluster that of the first node.  It has the credentials, the database and the options.
         shown: The URL without user name, password and options, but for the path of the file with the password.
@@ -202,7 +202,7 @@ def _check_place(shown: str, parts: SplitResult, example: str) -> None:
 
 
 def _with_host_check(url: str) -> str:
-    """With an option that says what is the default only since redis-py 6: certificates must name their host."""
+    """With an option whose value is the default only since redis-py 6: certificates must name their host."""
     query = urlsplit(url).query
     if not url.startswith("rediss:") or "ssl_check_hostname" in dict(parse_qsl(query)):
         return url

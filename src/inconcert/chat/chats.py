@@ -4,7 +4,7 @@ The server keeps everything: the messages of a chat under ids without gaps, its 
 for each user the list of their chats.  A message stays until all members have read it, or a cap drops it.
 
     members   zset  user -> id of the last message read
-    state     hash  the latest id, the caps, and what is known of single members
+    state     hash  the latest id, the caps, and facts about single members
     messages  list  time, body and sender of each, one line each; the latest message has the latest id
 
 Source: docs/explanation/chat.md
@@ -46,7 +46,7 @@ _MOST_MESSAGES = 1_000_000  # in a chat; dropping them all at once takes the ser
 
 
 class Chats(Generic[T]):
-    """The chats of a namespace: users create, join and leave them, send, and read what is new in all of theirs.
+    """The chats of a namespace: users create, join and leave them, send, and read the news in all of theirs.
 
     A user is a name of your choice; your application decides who may act under it.  Use a mailbox for messages to a
     single reader, and a signal for news that need not be kept.
@@ -128,7 +128,7 @@ class Chats(Generic[T]):
         return await create_chat(self._ref.session, self._keys, users, caps, body)
 
     async def join(self, chat_id: str, user: str) -> None:
-        """Become a member, who gets what is sent from now on. Does nothing if the user is a member already.
+        """Become a member, who gets all messages from now on. Does nothing if the user is a member already.
 
         Raises:
             ChatNotFound: The chat does not exist.
@@ -147,7 +147,7 @@ class Chats(Generic[T]):
         await leave_chat(self._ref, self._keys, chat_id, user)
 
     async def add(self, chat_id: str, by: str, user: str) -> None:
-        """Make another user a member, who gets what is sent from now on. Does nothing if the user is a member already.
+        """Make another user a member, who gets all messages from now on. Does nothing if the user is a member already.
 
         Args:
             chat_id: Which chat.
@@ -217,10 +217,10 @@ class Chats(Generic[T]):
         return Message(int(id_), int(at_ms) / 1000, sender, self._codec.decode(text))
 
     async def fetch(self, user: str, *, limit: int | None = None, ack: bool = True) -> list[Batch[T]]:
-        """Fetch what is new to a user, their own messages too: one batch for each chat with news, in any order.
+        """Fetch the news for a user, their own messages too: one batch for each chat with news, in any order.
 
         With `ack=True` the read positions move at the moment in which this returns, never before: a fetch that fails or
-        is cancelled moves none.  What it returned is not fetched again, even if the process then dies; where that
+        is cancelled moves none.  Its result is not fetched again, even if the process then dies; where that
         matters use `ack=False`, and `ack` what was handled.  Two fetches for one user at the same time may both return
         a message, and a message comes again if the server did not hear that the position moved.
 

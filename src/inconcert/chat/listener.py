@@ -60,7 +60,7 @@ class Listener:
             self._session.broadcasts.forget(channel, self)
 
     async def next(self) -> Batch[Any]:
-        """Wait for what is new in one of the chats.
+        """Wait for news in one of the chats.
 
         Raises:
             NotConnected: The coordinator was closed.

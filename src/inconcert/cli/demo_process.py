@@ -1,6 +1,6 @@
 """One of the processes of `inconcert demo`: it works, takes its turns at the printer, and answers in the chat.
 
-What it does it reports to the demo's mailboxes.
+It reports its work to the demo's mailboxes.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""`inconcert doctor`: what is not as it should be, and what to do about it."""
+"""`inconcert doctor`: faults in a namespace or its server, and their remedies."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Exits of a command that cannot do what it was asked."""
+"""Exits of a command that cannot do its work."""
 
 import sys
 from typing import NoReturn
@@ -12,7 +12,7 @@ CANNOT_START = 2  # exit code: it would fail the same way each time
 
 
 def refuse(why: str) -> NoReturn:
-    """End with what is wrong with the arguments, or missing from the installation."""
+    """End with the fault in the arguments, or the part that is missing from the installation."""
     _end(why, CANNOT_START)
 
 

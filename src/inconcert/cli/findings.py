@@ -31,7 +31,7 @@ class Finding:
     Attributes:
         check: Which check found it.
         thing: Which thing, such as `server` or `queue 'mail'`.
-        so: What is so.
+        so: The fact.
         do: What to do about it.
     """
 

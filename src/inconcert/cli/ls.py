@@ -1,4 +1,4 @@
-"""`inconcert ls`: what is held and waited for, by whom, and from which line of code."""
+"""`inconcert ls`: leases and waits, by whom, and from which line of code."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -83,7 +83,7 @@ def ls(
 
 
 def _only(seen: Inspection, things: Collection[str]) -> Inspection:
-    """The same, without what is not about these."""
+    """The same, reduced to these."""
 
     def about(process: ProcessReport) -> ProcessReport:
         return replace(

@@ -19,7 +19,7 @@ def measured(concert: Coordinator, address: str | None, queues: Sequence[str], n
     """Answer at `/metrics` while the body runs.
 
     Args:
-        concert: What is measured.
+        concert: The coordinator that is measured.
         address: `HOST:PORT`; None to measure nothing.
         queues: The queues that the worker serves.
         number: Which of the processes this is, from 1: each has a port of its own, one above the other.

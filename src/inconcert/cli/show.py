@@ -39,7 +39,7 @@ class Shown:
         described: Its call, until it has succeeded or was cancelled.
         group: The id of the group of which it is a member or the callback.
         dependants: The ids of jobs that run after it, at most 100.
-        progress: What it has reported, while it is running.
+        progress: Its report, while it is running.
         steps: Its durable steps.
         items: The latest items of its stream, at most 10.
         result: What its function returned.
@@ -67,7 +67,7 @@ def show(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """All that is kept of a job: its call, its state, its steps, and how it ended; or what is in a queue of items."""
+    """All that is kept of a job: its call, its state, its steps, and how it ended; or the items of a queue."""
     if job.startswith(_ITEMS_OF):
         items = ask(url, namespace, lambda concert: read_items(concert, job.removeprefix(_ITEMS_OF)))
         print_items(items, as_json=as_json)

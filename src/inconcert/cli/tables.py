@@ -18,7 +18,7 @@ _COPIED = {"id", "job", "schedule"}  # columns of ids, which are copied from the
 
 
 def print_json(answer: object) -> None:
-    """Print it as one JSON document; what is a dataclass becomes an object."""
+    """Print it as one JSON document; a dataclass becomes an object."""
     say(json_text(json.dumps(answer, default=_plain, indent=2, ensure_ascii=False)))
 
 
@@ -28,7 +28,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     Args:
         columns: Their names.
         rows: One value for each column.
-        empty: What is printed if there are no rows.
+        empty: The text to print if there are no rows.
     """
     rows = list(rows)
     if not rows:

@@ -30,8 +30,8 @@ class _Seen:
 
     Attributes:
         tasks: How much work there is.
-        held: What is held, the oldest first.
-        waiters: What is waited for, the longest wait first.
+        held: The leases, the oldest first.
+        waiters: The waits, the longest first.
         deadlocks: Tasks that wait for each other.
         silent: The processes that did not answer.
         unasked: Why the processes could not be asked; empty if they were.
@@ -53,7 +53,7 @@ def top(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Queues, what is waited for and held the longest, and deadlocks, live; Ctrl-C ends it."""
+    """Queues, the longest waits and leases, and deadlocks, live; Ctrl-C ends it."""
     output = console()
     if not (once or as_json) and output.is_terminal:
         ask(url, namespace, lambda concert: _watch(concert, output, every))

@@ -272,7 +272,7 @@ class Dashboard:
     async def _job_page(
         self, request: Request, job_id: str, *, form: Mapping[str, str] | None = None, wrong: WrongField | None = None
     ) -> Response:
-        """A job; with what was written into its form, and what is wrong there, nothing written is lost."""
+        """A job; with the input of its form and the fault in it, nothing written is lost."""
         await self._check(request, Permission.VIEW)
         job = await job_view(self._concert, self._poll, self._redact, job_id)
         return await self._page(request, "job.html", job=job, form=form or {}, wrong=wrong)

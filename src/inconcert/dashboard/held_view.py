@@ -47,7 +47,7 @@ class HeldView:
     """Something that is held or waited for.
 
     Attributes:
-        kind: What it is.
+        kind: Its kind.
         name: Which one, as it is shown.
         is_named: Whether that is its name.
         holders: The first of its holders.
@@ -70,11 +70,11 @@ class Releasable:
     """Something that can be released by force: its name is shown as it is.
 
     Attributes:
-        kind: What it is.
+        kind: Its kind.
         name: Which one.
         holder: Who has it.
         key: Stands for this holder of it in a page.
-        view: What is shown of the holder.
+        view: The holder as it is shown.
     """
 
     kind: Forcible

@@ -72,13 +72,13 @@ class EndedView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, redacted; what is not known of it is None.
+    """A job, redacted; a fact that is not known is None.
 
     Attributes:
         args: Its positional arguments as JSON, if they are shown as they are, and short enough to be edited.
         kwargs: Its named arguments as JSON, under the same terms.
         reasons: Why it does not run, or where it does, if it has not ended.
-        can_be_read: Whether what is stored of it can be read, and is signed as `signing_keys` demand.
+        can_be_read: Whether its stored form can be read, and is signed as `signing_keys` demand.
     """
 
     id: str

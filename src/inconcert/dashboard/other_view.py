@@ -44,7 +44,7 @@ class OtherView:
     """One of them.
 
     Attributes:
-        facts: What is known of it, as it is shown.
+        facts: The facts about it, as they are shown.
         items: The next items of a queue, redacted.
         dead: Its latest dead-lettered items.
         members: The members of a chat that are furthest behind, the slowest reader first.

@@ -20,7 +20,7 @@ class Rows(Generic[T]):
     """A page of a list.
 
     Attributes:
-        shown: What is on it.
+        shown: The rows on it.
         total: How many there are on all pages.
         number: The number of the page, from 1.
         pages: How many pages there are.
@@ -33,7 +33,7 @@ class Rows(Generic[T]):
 
 
 def queue_rows(seen: Seen, names: Sequence[str], number: int) -> Rows[tuple[str, QueueStats]]:
-    """Some of these queues: first what nobody serves, then by how long their jobs wait, then what is paused."""
+    """Some of these queues: first those that nobody serves, then by how long their jobs wait, then the paused ones."""
     unserved = set(seen.stats.unserved)
 
     def urgency(row: tuple[str, QueueStats]) -> tuple[bool, float, bool, str]:

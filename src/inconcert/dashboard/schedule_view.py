@@ -26,7 +26,7 @@ class ScheduleView:
         queue: The queue of its jobs, as it is shown.
         arguments: As a JSON array, the named ones as an object at its end, as it is shown; empty if there are none.
         problem: Why it cannot be read, as it is shown; None if it can.
-        status: What is shown as it is.
+        status: Its state, which is shown as it is.
     """
 
     key: str

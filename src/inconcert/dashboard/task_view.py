@@ -68,7 +68,7 @@ async def task_rows(concert: Coordinator, redact: Redact, sought: str, number: i
     Args:
         concert: The coordinator.
         redact: What to show instead of a name.
-        sought: What is in the names of these tasks, as they are shown.
+        sought: A part of the names of these tasks, as they are shown.
         number: Which page of them.
     """
     views = [_view(redact, counts) for counts in await concert.tasks.counts(hours=_DAY)]

@@ -44,7 +44,7 @@ class TermState(PermitState):
 
     Args:
         session: The open session.
-        kind: What it is a lease on, such as `election`.
+        kind: The kind of the thing, such as `election`.
         name: Which one.
         candidacy: What was won, and by whom.
         ttl: Life between renewals, in seconds.

@@ -31,8 +31,8 @@ def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader)
 
     Args:
         title: The document's name in errors.
-        text: What it can be found by.
-        scores: What it can be ranked by.
+        text: The text by which it is found.
+        scores: The numbers by which it is ranked.
         reader: How a text becomes words.
 
     Raises:

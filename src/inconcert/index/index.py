@@ -105,9 +105,9 @@ class Index:
 
         Args:
             document_id: Which document: a name of your choice.
-            text: What it can be found by, at most 1,048,576 characters with 100,000 words, 3,000 of them different. One
-                that stands for several, such as `ﬁ`, counts as these.
-            scores: What it can be ranked by: name -> a number from -1e150 to 1e150, at most 50. A name has no spaces.
+            text: The text by which it is found, at most 1,048,576 characters with 100,000 words, 3,000 of them
+                different. One that stands for several, such as `ﬁ`, counts as these.
+            scores: The numbers by which it is ranked: name -> -1e150 to 1e150, at most 50. A name has no spaces.
 
         Raises:
             ValueError: A score is not a number from -1e150 to 1e150, or there are too many.

@@ -23,7 +23,7 @@ class Query:
 
     Attributes:
         words: What a document must have.
-        without: What it must not have.
+        without: The words that it must not have.
         prefixes: Beginnings of words; it must have a word with each.
         has: Parts that its text must have: phrases.
         has_not: Parts that its text must not have.
@@ -45,7 +45,7 @@ def parse(text: str, reader: Reader) -> Query:
     """Read a query.
 
     Terms stand between spaces, and a document must match them all: a word, a "phrase", or the beginning of a word with
-    `*`.  With `-` before it, it must not match.  What is several words to the reader, such as `hand-over`, is a phrase;
+    `*`.  With `-` before it, it must not match.  A word that consists of several, such as `hand-over`, is a phrase;
     what has no word, such as `&` or a stop word, is ignored.
 
     Raises:

@@ -2,7 +2,7 @@
 
 It is that of BM25: for each word, how rare it is among all documents, times its share in this one, which grows with its
 occurrences and shrinks with the length of the text.  BM25 compares the length with the average of all.  Here it is
-compared with a fixed one, so that what is stored of a document stays right when others come and go.
+compared with a fixed one, so that the stored form of a document stays right when others come and go.
 
 Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
 """

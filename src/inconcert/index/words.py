@@ -1,4 +1,4 @@
-"""Texts as words: what is indexed, and what is looked for."""
+"""Texts as words: those of documents, and those of queries."""
 
 import re
 import unicodedata

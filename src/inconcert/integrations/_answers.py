@@ -93,7 +93,7 @@ def problem(status: int, detail: str, *, error: str | None = None, retry_after: 
 
     Args:
         status: The status code.
-        detail: What is so, in a sentence for the client.
+        detail: The fact, in a sentence for the client.
         error: The name of the error, for programs.
         retry_after: When to try again, in seconds; None says nothing about it.
     """

@@ -63,7 +63,7 @@ class HungUp(Exception):
 async def watch(receive: Receive) -> AsyncGenerator[None]:
     """Cancel the body when the client hangs up.
 
-    The body of the request must have been read before: what is received meanwhile is dropped.
+    The body of the request must have been read before: messages that come meanwhile are dropped.
 
     Raises:
         HungUp: The client has hung up.

@@ -32,7 +32,7 @@ async def hold(
     """Hold a primitive during the body.
 
     Args:
-        primitive: What is entered.
+        primitive: The primitive that is entered.
         connected: Ends the wait when the client hangs up, and not the body: what was begun is brought to its end.
     """
     async with AsyncExitStack() as stack:

@@ -2,7 +2,7 @@
 
 A lock covers the handler until it has answered, and the answer is kept before the lock is released.  So the caller
 that holds the lock and finds no answer runs the handler, and no other does.  If its process dies, the lock lapses, and
-the next repetition runs the handler again: what it had done by then is done twice, unless the handler itself guards
+the next repetition runs the handler again: its work up to then is done twice, unless the handler itself guards
 against that.  What happens after the answer, such as a background task, is outside of the lock: the answer does not
 wait for it, and its failure changes nothing.
 

@@ -1,8 +1,8 @@
 """The chats of a user as server-sent events, which a browser continues by itself where they broke off.
 
 The id of an event says how far the stream has come in each chat: `CHAT:MESSAGE`, separated by spaces.  A client that
-comes back sends the last id it got as `Last-Event-ID`.  What it names counts as read, and the stream goes on behind it.
-Nothing else moves a read position: what was written to a connection may not have arrived.
+comes back sends the last id it got as `Last-Event-ID`.  The message that it names counts as read, and the stream goes
+on behind it. Nothing else moves a read position: what was written to a connection may not have arrived.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -79,7 +79,7 @@ async def chat_events(
 
 
 def _positions(last_event_id: str) -> dict[str, int]:
-    """Chat -> message; nothing of what is not of this form, because anybody may send it."""
+    """Chat -> message; nothing of any other form, because anybody may send it."""
     parts = last_event_id.split(" ", _MOST_POSITIONS)[:_MOST_POSITIONS]
     found = [_POSITION.fullmatch(part) for part in parts]
     return {position["chat"]: int(position["message"]) for position in found if position}

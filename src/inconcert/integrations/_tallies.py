@@ -44,7 +44,7 @@ class Distribution:
 
 
 class Tallies(Observer):
-    """Counts what it is told, under names that are declared in code: others count as `other`.
+    """Counts events, under names that are declared in code: others count as `other`.
 
     Args:
         tasks: The names of the tasks that are told apart.

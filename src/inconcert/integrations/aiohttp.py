@@ -95,7 +95,7 @@ def install(
     """Open the coordinator with the application, answer errors with their status, and add two health checks.
 
     The coordinator is open in the `cleanup_ctx` and `on_startup` of the application that are added afterwards.  Each
-    error is answered with a problem in JSON, without names and addresses; what is answered with 5xx is logged.  Event
+    error is answered with a problem in JSON, without names and addresses; an answer with 5xx is logged.  Event
     streams and WebSockets of chats end when the application is shut down.  What `limited` lets pass is answered with
     the headers `RateLimit-Policy` and `RateLimit`.
 
@@ -206,10 +206,10 @@ async def while_connected(request: web.Request) -> AsyncGenerator[None]:
 
 
 async def chat_stream(request: web.Request, concert: Coordinator, user: str) -> web.StreamResponse:
-    """Send what is new in the chats of a user, as server-sent events: return it from a handler.
+    """Send news in the chats of a user, as server-sent events: return it from a handler.
 
     Each event is a batch, as `Chats.listen` gives it, and a comment comes every 15 s.  A browser that loses its
-    connection comes back with the id of the last event: what it had got counts as read then, and the rest follows.
+    connection comes back with the id of the last event: the messages up to it count as read, and the rest follows.
     Otherwise nothing is marked as read; use `Chats.ack` where your page tells you what was seen.  With `install` the
     stream ends when the application is shut down.
 
@@ -256,7 +256,7 @@ async def _send_events(request: web.Request, events: AsyncGenerator[bytes]) -> w
 
 
 async def chat_socket(request: web.Request, concert: Coordinator, user: str) -> web.WebSocketResponse:
-    """Send what is new in the chats of a user over a WebSocket: return it from a handler.
+    """Send news in the chats of a user over a WebSocket: return it from a handler.
 
     Each message to the client is a batch in JSON, as `Chats.listen` gives it.  The client says what was seen, and so
     counts as read, as `{"chat_id": "...", "last_id": 5}`; anything else closes the connection with 1007.  A client that
@@ -447,7 +447,7 @@ def _has_begun(request: web.Request) -> bool:
 async def _send_batches(
     socket: web.WebSocketResponse, concert: Coordinator, user: str, stopping: asyncio.Event | None
 ) -> WSCloseCode:
-    """Send what is new, until the client has gone or the service closes; with what to close the connection then."""
+    """Send news, until the client has gone or the service closes; with what to close the connection then."""
     async with aclosing(chat_batches(concert.chat, user, closing=stopping)) as batches:
         with suppress(ConnectionError):
             async for batch in batches:

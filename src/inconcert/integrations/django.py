@@ -230,7 +230,7 @@ def coordinator(alias: str = "default") -> Coordinator:
 
 
 def claim(alias: str = "default") -> bool:
-    """In the body of a task, in `transaction.atomic()`: take its row, so that what is written there is written once.
+    """In the body of a task, in `transaction.atomic()`: take its row, so that all writes there are made once.
 
     Args:
         alias: Which entry of `TASKS`, with `outbox` among its options.

@@ -94,7 +94,7 @@ def lifespan(
 def install(app: Starlette, concert: Coordinator, *, health: str = "/health", rate_limit_headers: bool = True) -> None:
     """Answer errors of primitives with their status, and add `/health/live` and `/health/ready`.
 
-    Each error is answered with a problem in JSON, without names and addresses; what is answered with 5xx is logged.  A
+    Each error is answered with a problem in JSON, without names and addresses; an answer with 5xx is logged.  A
     WebSocket that is not accepted yet is refused with the same answer, and otherwise closed.  What `limited` lets pass
     is answered with the headers `RateLimit-Policy` and `RateLimit`.
 
@@ -234,7 +234,7 @@ def chat_stream(request: Request, concert: Coordinator, user: str) -> Response:
     """Stream the news in a user's chats as server-sent events: return it from a handler.
 
     Each event is a batch, as `Chats.listen` gives it, and a comment comes every 15 s.  A browser that loses its
-    connection comes back with the id of the last event: what it had got counts as read then, and the rest follows.
+    connection comes back with the id of the last event: the messages up to it count as read, and the rest follows.
     Otherwise nothing is marked as read; use `Chats.ack` where your page tells you what was seen.  With `lifespan` the
     stream ends when the service is told to stop.
 

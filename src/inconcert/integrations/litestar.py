@@ -72,7 +72,7 @@ class InconcertPlugin(InitPlugin):
     """Opens the coordinator with the application, answers errors with their status, and adds two health checks.
 
     Lifespans of the application run while the coordinator is open.  Each error is answered with a problem in JSON,
-    without names and addresses; what is answered with 5xx is logged.  Event streams end when the process is told to
+    without names and addresses; an answer with 5xx is logged.  Event streams end when the process is told to
     stop, which a server otherwise waits for.  What `limited` lets pass is answered with the headers `RateLimit-Policy`
     and `RateLimit`.
 
@@ -88,7 +88,7 @@ class InconcertPlugin(InitPlugin):
         self._rate_limit_headers = rate_limit_headers
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
-        """Add what is needed; Litestar calls this."""
+        """Add the parts; Litestar calls this."""
         concert = self._concert
 
         @asynccontextmanager
@@ -197,7 +197,7 @@ def chat_stream(request: _Request, concert: Coordinator, user: str) -> Response[
     """Stream the news in a user's chats as server-sent events: return it from a handler.
 
     Each event is a batch, as `Chats.listen` gives it, and a comment comes every 15 s.  A browser that loses its
-    connection comes back with the id of the last event: what it had got counts as read then, and the rest follows.
+    connection comes back with the id of the last event: the messages up to it count as read, and the rest follows.
     Otherwise nothing is marked as read; use `Chats.ack` where your page tells you what was seen.  With the plugin the
     stream ends when the service is told to stop.
 

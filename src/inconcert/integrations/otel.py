@@ -40,7 +40,7 @@ def instrument(
     recorded.
 
     Args:
-        target: What is traced. Call this once for each, at module level.
+        target: The object to trace. Call this once for each, at module level.
         tracer_provider: Where spans go; None for the global one.
         meter_provider: Where durations go; None for the global one.
     """

@@ -1,1 +1,1 @@
-"""Mailboxes: what is kept for one recipient, and who waits for it."""
+"""Mailboxes: the messages that are kept for one recipient, and who waits for them."""

@@ -123,10 +123,10 @@ class Mailbox(Generic[T]):
         """The oldest messages that no other fetch has claimed, oldest first.
 
         With `ack=True` they are acknowledged at the moment in which this returns, never before: a fetch that fails or
-        is cancelled loses none.  What it returned is gone if the process then dies, unless it dies before that is
+        is cancelled loses none.  Its result is gone if the process then dies, unless it dies before that is
         sent; where that matters use `ack=False`, and `ack` what was handled.  The claim of a fetch is not renewed:
-        what is not acknowledged within the mailbox's `ttl` comes back, in its place.  So does a message that does not
-        fit the mailbox's type: it is not returned and not acknowledged, and an error in the log names it.
+        a message that is not acknowledged within the mailbox's `ttl` comes back, in its place.  So does a message that
+        does not fit the mailbox's type: it is not returned and not acknowledged, and an error in the log names it.
 
         Args:
             limit: The most messages, 1 to 1,000; fewer come if they have more than 1 MiB together.

@@ -1,4 +1,4 @@
-"""Messages on their way into a mailbox: what is sent, and the caps that the sender sets."""
+"""Messages on their way into a mailbox: the messages, and the caps that the sender sets."""
 
 from collections.abc import Iterable
 from typing import Any, Generic

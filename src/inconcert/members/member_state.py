@@ -45,7 +45,7 @@ class MemberState(LeaseState):
         roster: That of the group, opened for `user`.
         user: What the roster is open for.
         holder: The member's id.
-        joining: What it joined with.
+        joining: The value with which it joined.
         asked_at: When it asked to join, by the local monotonic clock.
 
     Attributes:

@@ -96,7 +96,7 @@ class Shares:
                 pass
 
     async def _take_turn(self, owned: set[str]) -> None:
-        """Let go of what the user has let go of, and claim what is ours and may be free."""
+        """Let go of what the user has let go of, and claim the keys that are ours and may be free."""
         check_loop(self._state.loop, self._state.roster)
         given = self._given or {}
         reconnects, self._reconnects = self._reconnects, self._state.roster.reconnects

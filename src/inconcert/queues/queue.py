@@ -216,12 +216,12 @@ class Queue(Generic[T]):
     async def get_many(self, limit: int, *, within: Seconds = 0.0, timeout: Seconds | None = None) -> list[Delivery[T]]:
         """Wait for items and claim them together, to handle them in one go: up to `limit`, in their order.
 
-        Waits for the first one, and then takes what is there, or what comes in `within` seconds, until it has `limit`.
-        Each delivery ends by itself. Until it returns it stands in line as `limit` calls of `get` would.
+        Waits for the first one, and then takes the items there, or those that come in `within` seconds, until it has
+        `limit`. Each delivery ends by itself. Until it returns it stands in line as `limit` calls of `get` would.
 
         Args:
             limit: How many at most, 1 to 500.
-            within: How long to wait for more after the first, in seconds; 0, the default, takes what is there, up to
+            within: How long to wait for more after the first, in seconds; 0, the default, takes the items there, up to
                 1 MiB.
             timeout: Longest wait for the first, in seconds; None waits forever, 0 does not wait.
 

@@ -1,4 +1,4 @@
-"""One holder on several servers: what it has on each of them, and the verdict of a majority.
+"""One holder on several servers: its lease on each of them, and the verdict of a majority.
 
 Each server is asked in its own asyncio task, and either answers within its deadline or counts as failed.  A round does
 not wait for the slowest server: it is decided as soon as enough have voted, and the other requests end on their own.

@@ -1,7 +1,7 @@
 """Looks for deadlocks when somebody has waited for long, and logs them.
 
 Nothing is asked before a caller of this process has waited for 10 s.  Then one process of the namespace asks all, and
-logs what it finds; its own report says of which it has told, so that no other tells of them again.
+logs its findings; its own report says of which it has told, so that no other tells of them again.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Detector:
     Args:
         session: The open session.
         keys: The keys of the namespace.
-        reporter: Answers for this process, and notes what it has told of.
+        reporter: Answers for this process, and notes the deadlocks that it has logged.
     """
 
     def __init__(self, session: Session, keys: Keyspace, reporter: Reporter) -> None:

@@ -1,4 +1,4 @@
-"""Says why a job does not run, or what it does, and how a queue is served."""
+"""Says why a job does not run, or its present work, and how a queue is served."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -50,7 +50,7 @@ class JobQuestion:
     Args:
         ref: Refers to the open session.
         jobs: The keys of all jobs.
-        tasks: What is known of them.
+        tasks: The facts about them.
         job_id: Which job.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Says which limit, rate, turn or order of its task a job waits for, and which jobs have what it waits for."""
+"""Says which limit, rate, turn or order of its task a job waits for, and which jobs hold it."""
 
 import re
 from collections.abc import Sequence

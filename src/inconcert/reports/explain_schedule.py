@@ -25,7 +25,7 @@ async def explain_schedule(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, id_
     Args:
         ref: Refers to the open session.
         jobs: The keys of all jobs.
-        tasks: What is known of them.
+        tasks: The facts about them.
         id_: Which schedule.
 
     Raises:

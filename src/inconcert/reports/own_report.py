@@ -49,7 +49,7 @@ class OwnReport:
     Args:
         session: The open session.
         label: The coordinator's.
-        redact: Gives what is shown of a kind and a name in place of the name; None shows names.
+        redact: Gives the text to show for a kind and a name in place of the name; None shows names.
         opened_at: Since when the coordinator is open, in seconds since 1970.
     """
 

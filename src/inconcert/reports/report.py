@@ -34,7 +34,7 @@ class _Entry:
     """A request of a task, and its line of code.
 
     Attributes:
-        kind: What it is, such as `lock`.
+        kind: Its kind, such as `lock`.
         name: Which one, or what the process shows in place of its name.
         is_redacted: Whether the process shows something else in place of the name.
         mode: Which side of an rwlock; of items `put` for a call that waits for room, `join` for one that waits until
@@ -191,8 +191,8 @@ class ProcessReport:
         host: The name of its machine.
         pid: Its process.
         opened_at: Since when it is open, in seconds since 1970 by the process's clock.
-        holds: What it holds, the oldest first.
-        waits: What it waits for, the oldest first.
+        holds: Its leases, the oldest first.
+        waits: Its waits, the oldest first.
         consumers: The queues of items for which it waits, or of which it holds items.
         listeners: Its subscriptions to broadcasts of signals, the oldest first.
         more: How many entries it has left out: of 1,000 processes each sends 20, of 20 or fewer each 1,000.
@@ -217,9 +217,9 @@ class Blocked:
     """A task of a deadlock.
 
     Attributes:
-        waiter: What it waits for, and where.
-        holds: What it has, for which the one before it waits; None if that one waits for its job, or is behind it in
-            the line of an rwlock.
+        waiter: Its wait, and the line of code.
+        holds: The thing that it has, for which the one before it waits; None if that one waits for its job, or is
+            behind it in the line of an rwlock.
     """
 
     waiter: Waiter

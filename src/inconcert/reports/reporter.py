@@ -1,4 +1,4 @@
-"""Answers for one process what it holds and what it waits for. Nothing is done before it is asked."""
+"""Answers for one process about its leases and waits. Nothing is done before it is asked."""
 
 import asyncio
 import re
@@ -52,7 +52,7 @@ class Reporter:
         session: The open session.
         keys: The keys of the namespace.
         label: The coordinator's.
-        redact: Gives what is shown of a kind and a name in place of the name; None shows names.
+        redact: Gives the text to show for a kind and a name in place of the name; None shows names.
 
     Attributes:
         told: The ids of the deadlocks that this process has logged, while they last.

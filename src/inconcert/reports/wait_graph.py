@@ -1,8 +1,8 @@
 """The wait-for graph of what processes report: which tasks wait for each other in a circle.
 
-A task is blocked if what it waits for is held by tasks that are blocked.  At first all that wait count as blocked;
+A task is blocked if the thing it waits for is held by tasks that are blocked.  At first all that wait count as blocked;
 those that others will let go on are taken out, until none is left that can go on.  What remains is a deadlock, or waits
-for one.  What is not known for certain, such as the task of a holder, counts as not blocked.
+for one.  A fact that is not certain, such as the task of a holder, counts as not blocked.
 """
 
 from collections import defaultdict

@@ -1,1 +1,1 @@
-"""Signals: who waits for them, and what is said to all or to one."""
+"""Signals: who waits for them, and the messages to all or to one."""

@@ -1,4 +1,4 @@
-"""Rows on their way to the server: what is sent of them, and what its answer means."""
+"""Rows on their way to the server: the commands for them, and the meaning of the answers."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

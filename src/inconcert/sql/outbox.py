@@ -100,7 +100,7 @@ class Outbox:
         """Have a worker run this call once the transaction has committed; nothing is left of it if it rolls back.
 
         The job has its id at once. After the commit it is `queued`, also while it is not handed over yet, and
-        `Job.result` of what is returned here waits for it. Its result is kept for an hour at least.
+        `Job.result` of the returned job waits for it. Its result is kept for an hour at least.
 
         Args:
             transaction: An `AsyncSession` or `AsyncConnection` of SQLAlchemy whose transaction has begun; or a
@@ -180,7 +180,7 @@ class Outbox:
         """In the body of a task: take the job's row, in the transaction of the job's effect.
 
         If the transaction commits, the job counts as done, and no other attempt gets True; if it rolls back, the next
-        attempt does. So what is written in that transaction is written exactly once.
+        attempt does. So all that is written in that transaction is written exactly once.
 
         Args:
             transaction: One that has begun, on the database of the outbox.

@@ -82,7 +82,7 @@ class Relay:
                     await self.woken.wait()
 
     async def _turn(self) -> bool:
-        """Hand over what is due; returns whether there may be more."""
+        """Hand over the rows that are due; returns whether there may be more."""
         session = self._ref.session
         if time.monotonic() >= self._look_at_lives_at:
             for keys in self._jobs.partitions:

@@ -63,7 +63,7 @@ def fence_statement(fenced: Fenced) -> TextClause:
 async def fence(transaction: AsyncHandle, fenced: Fenced) -> None:
     """Let the database refuse this transaction if a newer holder has written.
 
-    Call it first in the transaction, before what it protects: `await fence(session, lease)`.
+    Call it first in the transaction, before the writes that it protects: `await fence(session, lease)`.
 
     Args:
         transaction: An `AsyncSession` or `AsyncConnection` whose transaction has begun, on PostgreSQL or SQLite, or a

@@ -1,4 +1,4 @@
-"""The caller's transaction: what is written for it is written in it, or not at all."""
+"""The caller's transaction: a write for it is made in it, or not at all."""
 
 from typing import TypeAlias, TypeVar
 

@@ -14,7 +14,7 @@ _BLOCKED = f"{AsyncFakeSocket.__name__}._async_blocking"  # the coroutine of a c
 
 
 class FakeSource:
-    """A fakeredis of its own: empty at first, and it keeps what is put in from one opening to the next."""
+    """A fakeredis of its own: empty at first, and it keeps its content from one opening to the next."""
 
     url = None
     database = 0

@@ -158,7 +158,7 @@ class _Drain:
         self.failures: dict[str, Exception] = {}
 
     async def run_all(self) -> None:
-        """Run what is enqueued, and what that enqueues, until nothing is left that may run."""
+        """Run the jobs that are enqueued, and those that they enqueue, until nothing is left that may run."""
         __tracebackhide__ = True
         seen: object = None
         known: set[str] = set()  # ids
@@ -181,7 +181,7 @@ class _Drain:
                 )
 
     async def run(self, queues: set[str]) -> None:
-        """Run what is due in these queues."""
+        """Run the due jobs in these queues."""
         parts = parts_of(self._concert)
         worker = Worker(
             parts.ref,

@@ -135,7 +135,7 @@ class World:
         """Start one, with a coordinator that is open.
 
         Args:
-            name: What it is called.
+            name: Its name.
             clock_ahead: Seconds by which its clock is ahead of the true time, which the server's shows at first.
         """
         state = _ProcessState(self.server, self.random, clock_ahead)
@@ -159,7 +159,7 @@ class Process:
 
     Attributes:
         world: Where it is.
-        name: What it is called.
+        name: Its name.
         client: A client as redis-py makes it, which sends again what was not answered.
         concert: An open coordinator, in the namespace that all processes of the world share.
     """
@@ -238,7 +238,7 @@ class _ProcessState:
         return task
 
     async def end(self) -> None:
-        """Cancel all that runs in it, close its coordinator, and raise what it has raised."""
+        """Cancel all that runs in it, close its coordinator, and raise its exception."""
         ended = [task for task in self._tasks if task.done()]
         for task in self._tasks:
             task.cancel()

@@ -8,7 +8,7 @@ __all__ = ["PasswordFile"]
 
 
 class PasswordFile(CredentialProvider):
-    """Logs in with what is in a file, which is read for each connection: it may be replaced at any time.
+    """Logs in with the content of a file, which is read for each connection: it may be replaced at any time.
 
     Args:
         path: The file; white space at its end does not count.

@@ -38,7 +38,7 @@ def role_in(hello: Reply) -> str:
 
 
 def fields_of(hello: Reply) -> dict[str, str]:
-    """The reply to `HELLO` as text, without what is not text."""
+    """The reply to `HELLO` as text, without its other parts."""
     if isinstance(hello, list):  # alternating names and values, before RESP3
         hello = dict(zip(*[iter(cast("list[object]", hello))] * 2, strict=False))
     fields = cast("dict[bytes, object]", hello)

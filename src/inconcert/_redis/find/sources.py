@@ -201,7 +201,7 @@ class EmbeddedSource:
     """A private server or cluster, started and stopped with the coordinator.
 
     Args:
-        server: What is started.
+        server: The server to start.
     """
 
     database = 0

@@ -17,7 +17,7 @@ class ServerFacts:
         version: Its name and version, such as `valkey 9.1.0`.
         used: Bytes of memory that it uses.
         limit: Bytes that it may use; 0 for no limit.
-        policy: What it evicts when that is reached, such as `noeviction`.
+        policy: Its way to evict when that is reached, such as `noeviction`.
         appends: Whether it keeps an append-only file.
         clients: How many connections it has.
     """

@@ -66,7 +66,7 @@ class Operation(NamedTuple):
 
     Attributes:
         verb: The method, such as `acquire`.
-        kind: What it was called on, such as `lock`.
+        kind: The kind of its object, such as `lock`.
         name: Which one; None of what a namespace has once.
     """
 

@@ -117,7 +117,7 @@ class Script:
 
     @cached_property
     def with_room(self) -> "Script":
-        """Its other form, which answers in any case; this one answers `LARGE BYTES` in place of what is large."""
+        """Its other form, which answers in any case; this one answers `LARGE BYTES` in place of a large answer."""
         return Script(self.name, self.source.replace(*_HAS_ROOM))
 
     def __repr__(self) -> str:

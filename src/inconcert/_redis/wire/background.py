@@ -52,7 +52,7 @@ def in_background(
     """Start a loop, which begins again after an unexpected error, until it returns or is cancelled.
 
     Args:
-        what: What it does, in a few words, for logs and health.
+        what: Its work, in a few words, for logs and health.
         work: The loop. Whatever it still has to do must be known when it begins again.
         again: False if something else starts it again.
     """
@@ -107,7 +107,7 @@ def log_error(log: Callable[[BaseException | None], None], error: BaseException)
     """Log an error with its traceback, or without, if that cannot be shown or a filter of the user's raises.
 
     Args:
-        log: Logs, with what it is given as `exc_info`.
+        log: Logs, with its argument as `exc_info`.
         error: The error.
     """
     for shown in error, None:

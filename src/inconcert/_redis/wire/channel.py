@@ -70,7 +70,7 @@ class Channel:
             connections may lead to a server that is no longer the master.
         owner: Has channels to other nodes, too; None if there is one server only.
         greeting: Makes the first call on each connection, if there is one.
-        purpose: What it is for, as log messages name it.
+        purpose: Its purpose, as log messages name it.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ class Messages(Protocol):
         """Release the connections."""
 
     def closed(self, error: InconcertError) -> Awaitable[object]:
-        """End all listeners, and refuse new ones; returns what is done when the last has ended."""
+        """End all listeners, and refuse new ones; the awaitable is done when the last has ended."""
         ...
 
     async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
@@ -181,7 +181,7 @@ class Inbox:
         self.recheck_these(self._receivers)
 
     def closed(self, error: InconcertError) -> Awaitable[None]:
-        """Send everyone who waits away; returns what is done when the last was."""
+        """Send everyone who waits away; the awaitable is done when the last was."""
 
         def send_away(address: str) -> None:
             if (receiver := self._receivers.get(address)) is not None:

@@ -40,7 +40,7 @@ class LinkUser(Protocol):
         """The peer accepts bytes again."""
 
     def log_in(self, command: bytes) -> None:
-        """Send this `AUTH` in its turn, and discard what is answered."""
+        """Send this `AUTH` in its turn, and discard the reply."""
 
 
 class Link:

@@ -58,7 +58,7 @@ class PubSub:
     Args:
         pool: Where the connection comes from.
         timeout: How long the server may take to answer, in seconds.
-        purpose: What it is for, as log messages name it.
+        purpose: Its purpose, as log messages name it.
         ping_every: How long the connection may be silent before the server is asked for a sign of life, in seconds; by
             default 15.
     """
@@ -96,7 +96,7 @@ class PubSub:
         self._wire = None
 
     def closed(self, error: InconcertError) -> Awaitable[None]:
-        """End all listeners, and refuse new ones; returns what is done when the last has ended."""
+        """End all listeners, and refuse new ones; the awaitable is done when the last has ended."""
         self._end = error
         topics = [*self._channels.values(), *self._patterns.values()]
         ends = chain.from_iterable(topic.ends() for topic in topics)

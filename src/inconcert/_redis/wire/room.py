@@ -39,7 +39,7 @@ class Room:
 
         Args:
             most: Bytes that may be under way then.
-            call: What is to be submitted, if it is large and known.
+            call: The call to submit, if it is large and known.
 
         Raises:
             Unavailable: `send_away` was called after a whole timeout without an answer.
@@ -102,7 +102,7 @@ class _Waiting(asyncio.Future[None]):
 
     Attributes:
         size: Bytes needed, for a large call; otherwise 0.
-        call: What is to be submitted; None if that is not known.
+        call: The call to submit; None if that is not known.
         since: When the wait began, by the loop's clock.
     """
 

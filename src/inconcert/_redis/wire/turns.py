@@ -21,11 +21,11 @@ def each_in_turns(what: str, items: Iterable[T], act: Callable[[T], object]) -> 
 
     Args:
         what: What the act is, in a few words, for logs and health.
-        items: What is there; it must not change meanwhile, so give a copy.
+        items: The items there; it must not change meanwhile, so give a copy.
         act: Checks whether there is still something to do.  If it raises, the others have their turn all the same.
 
     Returns:
-        What is done after the last of them; it need not be awaited.
+        An awaitable that is done after the last of them; it need not be awaited.
     """
     loop = asyncio.get_running_loop()
     all_are_done: asyncio.Future[None] = loop.create_future()

@@ -22,7 +22,7 @@ class Asleep(BaseException):
 
 
 class Undoing(BaseException):
-    """Raised in the body of a job that is undone, where it would go on with what it has not begun."""
+    """Raised in the body of a job that is undone, where it would begin something new."""
 
     def __init__(self) -> None:
         super().__init__("the job is undone, and does not go on here; let this exception pass")

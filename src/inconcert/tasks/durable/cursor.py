@@ -16,7 +16,7 @@ class Cursor:
 
     Args:
         name: Its name, as a step.
-        call: What it is kept as.
+        call: The call as which it is kept.
         position: How far it is.
         number: Its number as a step; 0 before it was kept.
 

@@ -86,7 +86,7 @@ class Loop(Generic[T]):
         return item
 
     async def _pass_over(self, cursor: Cursor) -> None:
-        """Pass over what is done."""
+        """Pass over the items that are done."""
         last = cursor.position.key
         if not last:
             return

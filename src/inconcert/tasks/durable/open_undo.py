@@ -14,7 +14,7 @@ class OpenUndo:
     Attributes:
         name: Its name.
         task: That task.
-        is_over: Whether it was left, also what it undoes then.
+        is_over: Whether it was left, with all that it undoes then.
     """
 
     __slots__ = ("_is_left", "_is_stopped", "is_over", "name", "task")

@@ -70,7 +70,7 @@ class Pauses:
     async def leave(self) -> Asleep:
         """Return the way in which the body leaves, once the length of each sleep and wait is known.
 
-        One whose message is there goes on first: what it does may end the wait of the caller, and with it this call.
+        One whose message is there goes on first: its work may end the wait of the caller, and with it this call.
         """
         if self._are_several:
             while any(pause.ends_at is None for pause in self._under_way):

@@ -17,7 +17,7 @@ class StepRecord:
 
     Attributes:
         name: Its name.
-        function: What it ran, such as `charge`; a verb of `durable` by its full name, such as `durable.sleep`.
+        function: The function it ran, such as `charge`; a verb of `durable` by its full name, such as `durable.sleep`.
         value: The result. Of `durable.sleep` and `durable.wait_for` when they end at the latest, in seconds since 1970
             by the server's clock. Of `durable.each` how many items are done, and the key of the last.
         is_awaited: Whether the job has left its worker to wait for the message of this name.

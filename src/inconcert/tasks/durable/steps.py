@@ -1,6 +1,6 @@
 """The durable steps of a job: results that are kept as they come, so that later attempts go on where one ended.
 
-`Steps` is the engine of one attempt; `durable.py` has the verbs that users call, `kept_step.py` what is kept.
+`Steps` is the engine of one attempt; `durable.py` has the verbs that users call, `kept_step.py` the stored form.
 """
 
 import asyncio
@@ -123,11 +123,11 @@ class Steps:
     async def take(self, name: str, call: StepCall, run: Callable[[], Awaitable[T]], *, may_change: bool = False) -> T:
         """The kept result of a step; or run it, and keep its result.
 
-        What is returned is what later attempts get, too: the result as it is read from its JSON.
+        The returned value is the one that later attempts get, too: the result as it is read from its JSON.
 
         Args:
             name: Which step.
-            call: What it calls.
+            call: The function and its arguments.
             run: Calls it.
             may_change: Whether a result of another function, or for other arguments, counts; it does in a job that is
                 undone.

@@ -93,7 +93,7 @@ class Undo:
         Call it right behind the step that it undoes. What was registered last is undone first.
 
         Args:
-            name: What is undone; each has a name of its own in the block.
+            name: The name of the act that is undone; each has a name of its own in the block.
             function: What to run; plain or a coroutine function.
             args: Its arguments.
             kwargs: Its keyword arguments.
@@ -101,7 +101,7 @@ class Undo:
         Raises:
             InvalidName: `name` is empty, or the name of the step is longer than 512 bytes.
             TypeError: `function` is not a function, such as a coroutine that was called already; it cannot be called
-                with these arguments; or JSON cannot represent what it returns.
+                with these arguments; or JSON cannot represent its result.
             RuntimeError: The block is not open: it was left, or not entered. Or this is called in a step, or in an item
                 of `durable.each`, that began inside of the block.
             ValueError: The name was used before in this block, or another step of the job is called `BLOCK NAME`.
@@ -134,7 +134,7 @@ class Undo:
         return f"{self._name} left"
 
     async def _leave(self, block: OpenUndo, error: BaseException | None, *, was_cancelled: bool) -> bool:
-        """Leave it, and undo what is to be undone; returns whether the body goes on as it would."""
+        """Leave it, and undo all that is to be undone; returns whether the body goes on as it would."""
         left, steps = self._left, self._steps
         if not steps.is_undoing:
             if error is None:

@@ -16,7 +16,7 @@ The same shape serves streams (`feed.py`, `stream.py`): one subscription and one
 a job here, each with a position of its own.  A slow reader holds up nobody, and one that is at the same position as
 another does not read again.
 
-What is sent to a job.  A message (`messages.py`) is stored with the job, signed, and wakes it if it sleeps for
+Messages to a job.  A message (`messages.py`) is stored with the job, signed, and wakes it if it sleeps for
 that name.  A cancellation (`cancellation.py`) takes the job at once from wherever it waits; a running one is noted, and
 its worker is told through its inbox and by the next heartbeat, so it arrives even if the hint is lost.
 

@@ -24,7 +24,7 @@ _IS_ELSEWHERE = 4  # it came to another queue since somebody looked, and is dela
 async def cancel(
     session: Session, jobs: JobKeyspace, keys: JobKeys, place: QueueKeys, ids: Sequence[str]
 ) -> Sequence[int]:
-    """Have the server cancel jobs of one queue, and notify those that wait for them; what it answers of each.
+    """Have the server cancel jobs of one queue, and notify those that wait for them; and return its answer for each.
 
     Args:
         session: The open session.

@@ -39,7 +39,7 @@ class Progress:
 
     Attributes:
         fraction: From 0 to 1.
-        text: What it is doing.
+        text: Its present work.
     """
 
     fraction: float

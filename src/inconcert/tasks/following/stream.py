@@ -47,7 +47,7 @@ class StreamItem(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The generator begins again: what it had yielded before no longer counts.
+    """The generator begins again: items before no longer count.
 
     Attributes:
         attempt: Which attempt of the job this is; the same as before if the job was requeued, or has slept.

@@ -275,8 +275,8 @@ class TaskCoordinator:
     ) -> "Job[JSON]":
         """Enqueue a job by the name of its task, which need not be registered in this process.
 
-        What is not given is as the task has it in the worker that runs the job: its limits, attempts, times and the
-        like. Only its queue is not known here.
+        Any option that is not given is as the task has it in the worker that runs the job: its limits, attempts, times
+        and the like. Only its queue is not known here.
 
         Args:
             name: Which task, by its name; or the task itself, with its queue and its arguments as `Task.enqueue` takes
@@ -482,8 +482,8 @@ class TaskCoordinator:
         ```
 
         It begins before the first job is claimed, and ends after the last one has ended, once in each process, however
-        many workers run in it. Jobs get what it yields as `current_job().state`. `run_worker`, `inconcert worker` and
-        `inconcert.testing.drain` enter it; `consume` does not, as its caller decides what runs there.
+        many workers run in it. Jobs get the value it yields as `current_job().state`. `run_worker`, `inconcert worker`
+        and `inconcert.testing.drain` enter it; `consume` does not, as its caller decides what runs there.
 
         An exception before its `yield` is raised by `run_worker`, which has claimed nothing. If it ends by itself, as
         when its task group fails, the running jobs are cancelled and requeued, and its exception is raised.
@@ -543,7 +543,7 @@ class TaskCoordinator:
 
         Args:
             middleware: Called with the name of the task and of the queue, when the job is made: by `Task.enqueue`,
-                `Task.call` or `Coordinator.enqueue`. What it raises, these raise.
+                `Task.call` or `Coordinator.enqueue`. Its exceptions come out of these.
         """
         self._parts.enqueuing.middlewares.append(middleware)
 

@@ -195,13 +195,13 @@ class Tasks:
         return await self._histories.latest(name_of_task(task), limit)
 
     async def describe(self, *job_ids: str) -> dict[str, JobInfo]:
-        """Describe these jobs from what is stored, as far as they have not ended, or were dead-lettered.
+        """Describe these jobs from their stored form, as far as they have not ended, or were dead-lettered.
 
         Args:
             job_ids: Which jobs, in any number.
 
         Returns:
-            Id -> what is stored of it.
+            Id -> its stored facts.
 
         Raises:
             InvalidName: One is not a job id.

@@ -1,8 +1,8 @@
 """Lists of jobs, a page at a time: by their state, their queue and their task.
 
 A job is where its state says: in the list of its queue, among the delayed ones of its queue, with its worker, among
-those that wait for others, or among the dead.  Each of these is listed in portions: ids first, and then what is stored
-of them, as far as they are still there.
+those that wait for others, or among the dead.  Each of these is listed in portions: ids first, and then the stored
+facts of them, as far as they are still there.
 """
 
 import base64
@@ -90,7 +90,7 @@ class _Found(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """An id and what is said of it, as the scripts return them."""
+    """An id and the facts about it, as the scripts return them."""
 
     id: bytes
     about: bytes

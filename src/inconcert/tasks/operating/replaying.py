@@ -27,7 +27,7 @@ async def replay_dependants(
 ) -> list[str]:
     """Let what was dead-lettered because of a job wait for it again, and what was because of that; returns the ids.
 
-    What is behind jobs that are not dead is found as well: an earlier call may have been stopped there.
+    The jobs behind those that are not dead are found as well: an earlier call may have been stopped there.
 
     Args:
         session: The open session.
@@ -65,7 +65,7 @@ class _Replay:
         return self._replayed
 
     async def _go_on(self, keys: JobKeys, parents: list[str]) -> None:
-        """Replay a portion of what is behind these jobs, of one partition, and note where to go on."""
+        """Replay a portion of the jobs behind these, of one partition, and note where to go on."""
         some, left = parents[:_MOST], parents[_MOST:]
         command = CHILDREN(keys, after=self._after.pop(keys, ""), limit=_MOST, is_deep=1, ids=some)
         ids = [each.decode() for each in await self._session.run(command)]

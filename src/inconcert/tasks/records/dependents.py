@@ -170,7 +170,7 @@ class Relay:
         self._found.set()
 
     async def pass_on_all(self) -> None:
-        """Pass on what there is in all partitions, after what is being passed on.
+        """Pass on the messages in all partitions, after those that are being passed on.
 
         Raises:
             Unavailable: Something is left; the next heartbeat of any worker finds it.

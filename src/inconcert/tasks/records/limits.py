@@ -172,7 +172,7 @@ class TaskLimits:
         return found if not found or expires is None else f"{found}/e{milliseconds(expires)}"
 
     def _check_key(self) -> None:
-        """Raise ValueError if what is said about keys does not fit together."""
+        """Raise ValueError if the options about keys do not fit together."""
         if self.key_order not in (None, "strict"):
             raise ValueError(f"key_order is {self.key_order!r}; give 'strict', or leave it out")
         if self.key_on_dead not in (None, "stop", "go_on"):

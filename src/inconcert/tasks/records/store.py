@@ -23,7 +23,7 @@ Of schedules:
 
     schedules         hash    id -> 'SINCE LAST RULE': the last instant that is done with, or when it was put or
                               resumed; the last one for which a job was enqueued, or 0; its rule without spaces
-    definitions       hash    id -> what it runs and when, signed JSON
+    definitions       hash    id -> its call and rule, signed JSON
     looks             zset    id -> when a worker looks at it next, server ms; not of those paused, over, or in code
     looks_in_code     zset    the same, of those in code that are not paused
     declared          zset    id -> when a worker that has it in its code looked last, server ms; 30 days
@@ -219,7 +219,7 @@ class JobKeys(ClaimKeys, plugs="jobs"):
         return tuple(start + job_id for job_id in ids)
 
     def stream(self, job_id: str) -> str:
-        """The key of what is known of this job's stream."""
+        """The key of the facts about this job's stream."""
         return self._parts(f"stream:{job_id}")[0]
 
     def items(self, job_id: str) -> str:
@@ -243,7 +243,7 @@ class JobKeys(ClaimKeys, plugs="jobs"):
         return _queue_keys(self._parts, name if type(name) is str else check_name("queue", name))
 
     def lists(self, names: Iterable[str]) -> list[str]:
-        """For each of these queues the key of what may run now, and of what is delayed."""
+        """For each of these queues the key of jobs that may run now, and of delayed jobs."""
         return [key for queue in map(self.queue, names) for key in (queue.queue, queue.delayed)]
 
 

@@ -30,7 +30,7 @@ Invariants.
 * A lease ends here first.  The local deadline counts from before the heartbeat was sent, on a monotonic clock, so no
   clock of another machine matters.
 * A claim whose answer was lost is found again: the next claim names its number, and the server answers with the same.
-* What is claimed ahead and not handed out goes back to the front when the consumer closes, uncounted.
+* A job that is claimed ahead and not handed out goes back to the front when the consumer closes, uncounted.
 * No error stays in a task: `Worker._ended` gives each job a verdict, whatever its body or the worker itself has raised.
 
 What else runs while a consumer is open, each a task of its own in the background: the promoter of due jobs and the

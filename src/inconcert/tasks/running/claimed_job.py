@@ -121,7 +121,7 @@ class ClaimedJob(Claimed[JobState]):
 
         Args:
             fraction: From 0 to 1.
-            text: What it is doing.
+            text: Its present work.
 
         Raises:
             ValueError: `fraction` is not from 0 to 1.
@@ -270,7 +270,7 @@ class ClaimedJob(Claimed[JobState]):
         """True if its body is to stop: it was cancelled or lost, is past its time limit, or its worker's grace is over.
 
         For a plain function, which runs in a thread and cannot be stopped: it looks at this from time to time, in its
-        thread, and returns. If the job was cancelled, that is how it ends; otherwise what it returns or raises counts.
+        thread, and returns. If the job was cancelled, that is how it ends; otherwise its result or exception counts.
         """
         return self._state.must_stop
 

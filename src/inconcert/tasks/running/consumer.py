@@ -64,7 +64,7 @@ class Consumer:
     Args:
         queues: Names of queues, the most urgent first.
         prefetch: How many jobs to claim at once, 1 to 500; no more once they have 1 MiB. More than 1 saves round trips,
-            but what is claimed ahead waits for this consumer even if another is idle.
+            but a job that is claimed ahead waits for this consumer even if another is idle.
         weights: Queue -> a whole number, 1 to 1,000. While several queues have work, each gets jobs in proportion to
             its weight, so that none starves. None: a queue is used when those before it are empty.
         delivery: `at_least_once`, or `at_most_once`: a job counts as done when it is handed out, and is never

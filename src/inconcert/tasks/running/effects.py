@@ -36,7 +36,7 @@ class Effects:
         """Run a command that keeps what has happened, once there is room for it; returns its reply.
 
         Args:
-            what: What is kept, as the log names it.
+            what: The thing that is kept, as the log names it.
             command: May be run again, also after later ones; its reply is 0 where the claim is lost.
 
         Raises:

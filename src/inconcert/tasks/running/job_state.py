@@ -1,4 +1,4 @@
-"""The engine's state of a claimed job, and what it asks of its worker while the job runs."""
+"""The engine's state of a claimed job, and its requests to its worker while the job runs."""
 
 import asyncio
 import logging

@@ -51,7 +51,7 @@ class Lifespan:
         If `stop` is set before it has begun, its beginning is cancelled, and the body runs without it.
 
         Raises:
-            Exception: What it has raised.
+            Exception: The one that it has raised.
             RuntimeError: It has ended by itself.
         """
         loop, last = asyncio.get_running_loop(), self._opening

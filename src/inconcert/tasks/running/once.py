@@ -12,7 +12,7 @@ __all__ = ["OnceWorkerLease"]
 
 
 class OnceWorkerLease(JobWorkerLease):
-    """As `JobWorkerLease`; it also keeps what is stored of its jobs, until they are handed out."""
+    """As `JobWorkerLease`; it also keeps the stored form of its jobs, until they are handed out."""
 
     def _read(self, row: Row, now_ms: int) -> tuple[JobState, Ending | None]:
         job, ending = super()._read(row, now_ms)

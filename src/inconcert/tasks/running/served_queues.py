@@ -33,7 +33,7 @@ class ServedQueues:
 
     Args:
         session: The open session.
-        jobs: The keys of all jobs; who serves what is known in their first partition.
+        jobs: The keys of all jobs; the consumers of queues are known in their first partition.
         queues: The queues that the consumer serves.
         registry: The tasks of this process.
         expiry: Ends jobs that expire where no worker claims them.

@@ -1,4 +1,4 @@
-"""Runs a task that is an async generator: what it yields becomes the items of the job's stream.
+"""Runs a task that is an async generator: its items become the items of the job's stream.
 
 Items that are yielded in one turn of the event loop go by one script, and while it is under way the next ones gather.
 A generator that is faster than that waits.
@@ -64,9 +64,9 @@ async def append_items(job: JobState, first: int, texts: Sequence[bytes], ttl: f
 
 
 async def write_stream(job: JobState, call: Callable[[], AsyncGenerator[object, None]]) -> None:
-    """Run a generator to its end, and add what it yields to the job's stream.
+    """Run a generator to its end, and add its items to the job's stream.
 
-    However it ends, its `finally` has run, and what it had yielded is in the stream; unless it was stopped or has
+    However it ends, its `finally` has run, and all its items are in the stream; unless it was stopped or has
     failed, and the server accepts nothing for 10 s.
 
     Raises:
@@ -86,7 +86,7 @@ async def write_stream(job: JobState, call: Callable[[], AsyncGenerator[object, 
 
 
 async def run_unwritten(job: JobState, call: Callable[[], AsyncGenerator[object, None]]) -> None:
-    """Run a generator to its end, of a job that is undone: what it yields was in the stream before, or never is."""
+    """Run a generator to its end, of a job that is undone: each item was in the stream before, or never is."""
     del job
     async with aclosing(call()) as values:
         async for _ in values:
@@ -167,7 +167,7 @@ class _Writer:
         return self._failure is None and (len(self._waiting) >= _MOST or self._bytes >= _MOST_BYTES)
 
     def _end(self) -> asyncio.Task[None]:
-        """Take no more; returns the task that sends what is left."""
+        """Take no more; returns the task that sends the rest."""
         assert self._sender is not None  # noqa: S101 - it has begun
         self._is_closing = True
         self._changed.set()

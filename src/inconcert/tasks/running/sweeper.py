@@ -62,7 +62,7 @@ class Asker:
     Args:
         session: The open session.
         jobs: The keys of all jobs.
-        relay: Passes on what is found.
+        relay: Passes on the jobs that are found.
     """
 
     def __init__(self, session: Session, jobs: JobKeyspace, relay: Relay) -> None:

@@ -2,7 +2,7 @@
 
 Such are jobs by name, and those of a release in which the task had other options.  The worker that claims the job
 knows the task.  Most options it reads before it runs the job.  What scripts judge, the limits, the crashes, the history
-and who is told of its death, they must find in what is stored: if the job lacks it, the worker stores the job again, as
+and who is told of its death, they must find in the stored job: if the job lacks it, the worker stores the job again, as
 its task would have enqueued it, and puts it back; its next claim is judged by that.
 
 Source: docs/explanation/limits.md

@@ -202,7 +202,7 @@ class Worker:
         self._claim_no_more()
 
     def _claim_no_more(self) -> None:
-        """Cancel the claim that is under way, once nothing runs: what it claims is requeued at the end."""
+        """Cancel the claim that is under way, once nothing runs: the jobs it claims are requeued at the end."""
         if (self._burst or self._stop.is_set()) and not self._running:
             self._wait.cancel()
 

@@ -112,7 +112,7 @@ class PartitionFollower:
         self._undeclared = dict.fromkeys(self._in_code)  # in order
 
     async def follow(self) -> None:
-        """Do what is due when it is, until cancelled."""
+        """Do due work in its time, until cancelled."""
         while True:
             try:
                 async with ChannelSubscription(self._session, self._keys.schedule_changes, buffer=1) as changes:
@@ -128,7 +128,7 @@ class PartitionFollower:
                 await anyio.sleep(_AFTER_A_FAILURE)
 
     async def look(self) -> float:
-        """Do what is due now, and return after how many seconds to look again."""
+        """Do due work now, and return after how many seconds to look again."""
         await self._declare()
         ids = [id_ for id_ in self._in_code if id_ not in self._undeclared]
         portions = [ids[start : start + _MOST_ASKED] for start in range(0, len(ids) or 1, _MOST_ASKED)]
@@ -136,7 +136,7 @@ class PartitionFollower:
         return min([longest, *[await self._look_at(portion) for portion in portions]])
 
     async def _declare(self) -> None:
-        """Note on the server what it does not know yet of the schedules in code."""
+        """Tell the server the news about schedules in code."""
         ids = list(self._undeclared)
         for start in range(0, len(ids), _MOST_DECLARED):
             entries: list[Argument] = []
@@ -155,7 +155,7 @@ class PartitionFollower:
         entries += (stored.id, stored.rule, stored.stored(self._session.key_ring))
 
     async def _look_at(self, ids: Sequence[str]) -> float:
-        """Do what is due of these schedules in code, and of those that operators can change."""
+        """Do the due work of these schedules in code, and of those that operators can change."""
         reply = await self._session.run(DUE(self._keys, hold_ms=_HOLD_MS, ttl_ms=_REMEMBERED_MS, ids=ids))
         *times, taken, lost = reply
         times = _Times(*times)

@@ -25,7 +25,7 @@ class DebouncedJob:
 
     Args:
         job: The job, if it is a new one.
-        key_ring: What it is signed with.
+        key_ring: The keys that sign it.
 
     Attributes:
         job: As given.

@@ -1,4 +1,4 @@
-"""A job on its way in: what is stored of it, and the commands that enqueue it."""
+"""A job on its way in: its stored form, and the commands that enqueue it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain

@@ -154,7 +154,7 @@ class Options:
             TypeError: There is no option of this name, `after` is not a list, or `headers` are not strings.
             ValueError: A number is out of its range; `at` has no time zone, or comes with `delay` or `after`; `after`
                 has more than 100 jobs; `headers` have more than 8 KiB, or are not valid Unicode; `debounce` or
-                `max_wait` comes without what it needs, or with what it excludes.
+                `max_wait` comes without an option it needs, or with one it excludes.
             InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
                 job id.
         """
@@ -241,7 +241,7 @@ def own_terms(defaults: Options) -> dict[str, Any]:
 
 
 def _check_debounce(job: Options) -> None:
-    """Raise ValueError if what is beside `debounce` does not go with it."""
+    """Raise ValueError if an option beside `debounce` does not go with it."""
     if job.debounce is None:
         raise ValueError("a job has max_wait= without debounce=; give both, or delay=")
     if job.unique is None:

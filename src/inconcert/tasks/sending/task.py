@@ -51,7 +51,7 @@ class Task(Generic[P, R_co]):
         is_plain: Whether it has neither these nor limits.
         retrying: Which failures are retried, and when.
         is_async: Whether the function is a coroutine function.
-        streams: Whether it is an async generator: what it yields is followed with `Job.stream`.
+        streams: Whether it is an async generator: its items are followed with `Job.stream`.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Task(Generic[P, R_co]):
     def options(self, **options: Unpack[JobOptions]) -> "Bound[P, R_co]": ...
 
     def options(self, **options: Unpack[JobOptions]) -> "Bound[P, Any]":
-        """The same task, with other options for the jobs that are enqueued through what is returned.
+        """The same task, with other options for the jobs that are enqueued through the returned one.
 
         Args:
             **options: Those that differ from the task's own; see `JobOptions`.
