@@ -118,7 +118,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.tasks.running.health import HealthReport, HealthState, WorkerHealth
     from inconcert.tasks.running.health_server import HealthServer
     from inconcert.tasks.running.workers import RunningJob, WorkerStatus
-    from inconcert.tasks.schedules.schedule import Missed
+    from inconcert.tasks.schedules.schedule import Missed, Overlap
     from inconcert.tasks.schedules.schedules import Schedules, ScheduleStatus
     from inconcert.tasks.sending.draft import Draft
     from inconcert.tasks.sending.group import Group, GroupProgress, GroupWhen
@@ -212,6 +212,7 @@ __all__ = [
     "NotConnected",
     "NotHeld",
     "OutcomeUnknown",
+    "Overlap",
     "PreparedJob",
     "ProcessReport",
     "Progress",
@@ -372,6 +373,7 @@ _HOMES = {
     "NotConnected": "errors",
     "NotHeld": "errors",
     "OutcomeUnknown": "errors",
+    "Overlap": "tasks.schedules.schedule",
     "PreparedJob": "sync_producer",
     "ProcessReport": "reports.report",
     "Progress": "tasks.following.job",

@@ -37,12 +37,13 @@ from inconcert.periodic import _Keys as PeriodicKeys
 from inconcert.quorum.rounds import QuorumKeys
 from inconcert.tasks.running.claimed_job import state_of
 from inconcert.tasks.running.stream_writer import append_items
+from inconcert.tasks.schedules.timetable import instant_text
 from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
 from tests.support.eventually import eventually
 from tests.support.lua_files import FORMS, file_of
 from tests.support.raw import raw
-from tests.support.schedules import keys_of, look_at_all, set_since
+from tests.support.schedules import job_ids, keys_of, look_at_all, now_ms, set_since
 from tests.support.scripts import command_of
 
 # Commands that change no key.
@@ -798,6 +799,25 @@ async def _instant_that_a_schedule_has_left_does_not_come_again(scene: Scene) ->
         await look_at_all(scene.concert)
     keys = keys_of(scene.concert, "s")
     await raw(scene.concert).delete(keys.bodies, keys.queue("default").queue, keys.queue("default").bell)
+    yield
+
+
+@late("schedules/advance_alone")
+async def _job_that_was_to_wait_for_the_last_one_and_is_cancelled_does_not_come_again(
+    scene: Scene,
+) -> AsyncGenerator[None, None]:
+    await scene.concert.schedules.put("s", RUN, every=3600, overlap="wait")
+    keys, client, hour = keys_of(scene.concert, "s"), raw(scene.concert), 3_600_000
+    last = await now_ms(scene.concert) // hour * hour - hour
+    former = f"schedule:s@{instant_text(last)}"
+    await client.hset(keys.bodies, former, "1 {}")
+    await client.hset(keys.schedules, "s", f"{last} {last} every%203600%20s")
+    await client.zadd(keys.looks, {"s": 0})
+    async with scene.sent("schedules/advance_alone"):
+        await look_at_all(scene.concert)
+    [waiting] = set(await job_ids(scene.concert)) - {former}
+    await scene.concert.tasks.job(waiting).cancel()
+    await client.delete(keys.bodies)
     yield
 
 

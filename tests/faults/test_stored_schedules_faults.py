@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, Unavailable
+from inconcert import Coordinator, Overlap, Unavailable
 from inconcert.tasks.schedules import schedule_follower
 from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
@@ -276,6 +276,77 @@ async def test_second_run_of_a_step_changes_nothing(concert: Coordinator) -> Non
     await raw(concert).delete(keys.bodies)
     assert await session.run(advance) == -1
     assert await raw(concert).llen(keys.queue("q").queue) == 1
+
+
+@pytest.mark.twice("schedules/advance_alone")
+@pytest.mark.parametrize("waits", [0, 1])
+async def test_second_run_of_a_step_keeps_and_skips_nothing_more(concert: Coordinator, waits: int) -> None:
+    """Also when the job for which that of the instant waits has ended in between."""
+    await concert.schedules.put("s", CALL, every=3600)
+    await set_since(concert, "s", HOUR)
+    former = await concert.enqueue("t", queue="q")
+    session, keys, client = concert._ref.session, keys_of(concert, "s"), raw(concert)
+    due = command_of("schedules/due", keys, hold_ms=5000, ttl_ms=60_000, ids=[])
+    _, _, held_ms, _, _ = await session.run(due)
+    step = command_of(
+        "schedules/advance_alone",
+        keys,
+        keys.queue("q"),
+        is_in_code=0,
+        result=keys.result("id"),
+        name="q",
+        schedule="s",
+        held_ms=held_ms,
+        since_ms=HOUR,
+        until_ms=2 * HOUR,
+        next_ms="",
+        former=former.id,
+        before="",
+        waits=waits,
+        instant_ms=2 * HOUR,
+        id="id",
+        envelope="{}",
+    )
+    assert await session.run(step) == waits
+    state = await client.hget(keys.schedules, "s")
+    await client.hdel(keys.bodies, former.id)
+    assert await session.run(step) == -1
+    assert await client.hget(keys.schedules, "s") == state
+    assert await client.llen(keys.queue("q").queue) == 1
+    assert await client.hexists(keys.bodies, "id") == bool(waits)
+
+
+@pytest.mark.parametrize("overlap", ["skip", "wait"])
+async def test_jobs_do_not_overlap_whoever_is_killed_or_stands_still(
+    server: RealServer, concert: Coordinator, namespace: str, overlap: Overlap
+) -> None:
+    """Of workers that follow the schedule, and of those that run its jobs: each instant has one job, or none."""
+    await concert.schedules.put("s", CALL, every=0.1, overlap=overlap)
+    ended: list[str] = []
+
+    async def end_one() -> None:
+        async with concert.consume("q") as jobs, asyncio.timeout(30):
+            [job] = await jobs.claim(1)
+            others = await jobs.try_claim(5)
+            assert not others
+            ended.append(job.id)
+            await job.ack()
+
+    async with (
+        spawn(f"{HERE}:follow", server.url, namespace) as one,
+        spawn(f"{HERE}:follow", server.url, namespace) as two,
+        spawn(f"{HERE}:follow", server.url, namespace),
+    ):
+        await end_one()
+        one.pause()
+        await end_one()
+        two.kill()
+        await end_one()
+        one.resume()
+        for _ in range(5):
+            await end_one()
+    assert len(set(ended)) == 8
+    assert ended == sorted(ended, key=tenth_of)
 
 
 @pytest.mark.twice("schedules/declare")

@@ -20,6 +20,7 @@ ids = st.sampled_from(["a", "b"])
 codes = st.sampled_from([("x of t",), ("y of t",), ("x of t", "y of t")])  # of two releases, and of one between them
 any_ids = st.sampled_from(["a", "b", "x of t", "y of t"])
 picks = st.integers(0, 20)
+overlaps = st.sampled_from(["allow", "skip", "wait"])
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Schedule:
 
     rule: str
     since: int
-    last: int = 0
+    last: str = "0"  # or 'LAST,BEFORE'
     is_paused: bool = False
     is_due: bool = True  # nobody holds it, and it has a next instant
     holder: int | None = None  # the number of the look that took it
@@ -42,6 +43,7 @@ class Step:
     look: int
     id: str
     since: int
+    last: str
     held: bytes
     is_in_code: bool
 
@@ -49,7 +51,8 @@ class Step:
 class SchedulesModel(RuleBasedStateMachine):
     """Any number of workers of three releases, and four schedules, two of them in code.
 
-    The instants are those after 0, and all are past.
+    The instants are those after 0, and all are past. Jobs end in any order; each look decides anew whether the jobs of
+    the schedule may run beside each other.
     """
 
     def __init__(self) -> None:
@@ -59,6 +62,7 @@ class SchedulesModel(RuleBasedStateMachine):
         self.known: dict[str, Schedule] = {}
         self.steps: list[Step] = []
         self.enqueued: list[bytes] = []
+        self.jobs: dict[str, str] = {}  # each that has not ended -> the one that it waits for, or nothing
         self.clock = 0  # in place of the server's, so that the next instant of a new rule is known
         self.looks = self.requests = 0
 
@@ -148,32 +152,83 @@ class SchedulesModel(RuleBasedStateMachine):
         for id_, state, _ in taken:
             found = self.known[id_.decode()]
             found.is_due, found.holder = False, self.looks
-            self.steps.append(Step(self.looks, id_.decode(), int(state.split()[0]), held, found.is_in_code))
+            since, last, _ = state.split()
+            self.steps.append(Step(self.looks, id_.decode(), int(since), last.decode(), held, found.is_in_code))
 
     @precondition(lambda self: self.steps)
-    @rule(pick=picks, is_last=st.booleans())
-    def advance(self, pick: int, *, is_last: bool) -> None:
+    @rule(pick=picks, is_last=st.booleans(), overlap=overlaps)
+    def advance(self, pick: int, *, is_last: bool, overlap: str) -> None:
         """A worker enqueues the next instant, if it still holds the schedule. Then its request comes once more."""
-        step = self.steps[-1 - pick % len(self.steps)]
-        found, instant = self.known.get(step.id), step.since + 1
-        job_id = f"{step.id}@{instant}"
-        named = {
+        self.take_step(self.steps[-1 - pick % len(self.steps)], overlap, is_last=is_last)
+
+    @rule(in_code=codes, each=st.lists(overlaps, min_size=2, max_size=4))
+    def follow(self, in_code: tuple[str, ...], each: list[str]) -> None:
+        """A worker follows one schedule for some instants, undisturbed."""
+        for overlap in each:
+            self.look(in_code)
+            if self.steps:
+                self.take_step(self.steps[-1], overlap, is_last=False)
+
+    def take_step(self, step: Step, overlap: str, *, is_last: bool) -> None:
+        """Its job may not run beside the one that was enqueued last, unless they may overlap."""
+        instant, keys = step.since + 1, self.keys
+        job_id, [former, *before] = f"{step.id}@{instant}", [f"{step.id}@{last}" for last in step.last.split(",")]
+        live = next((each for each in (former, *before) if each in self.jobs), "")
+        named: dict[str, Any] = {
             "is_in_code": int(step.is_in_code),
-            "results": self.keys.results([job_id]),
             "name": "q",
             "schedule": step.id,
             "held_ms": step.held,
             "since_ms": step.since,
             "until_ms": instant,
             "next_ms": "" if is_last else 1,
-            "instants": (instant, job_id, "{}"),
         }
+        if overlap == "allow" or step.last == "0":
+            script, comes_after, adds = "advance", False, True
+            named |= {"results": keys.results([job_id]), "instants": (instant, job_id, "{}")}
+        else:
+            script, comes_after = "advance_alone", overlap == "wait" and self.jobs.get(live) == ""
+            adds = not live or comes_after
+            named |= {"result": keys.result(job_id), "instant_ms": instant, "id": job_id, "envelope": "{}"}
+            named |= {"former": former, "before": "".join(before), "waits": int(overlap == "wait")}
+        found = self.known.get(step.id)
         is_held = found is not None and found.holder == step.look
-        assert self.run("advance", self.keys.queue("q"), **named) == (1 if is_held else -1)
-        assert self.run("advance", self.keys.queue("q"), **named) == -1
-        if found is not None and is_held:
+        assert self.run(script, keys.queue("q"), **named) == (int(adds) if is_held else -1)
+        assert self.run(script, keys.queue("q"), **named) == -1
+        if found is None or not is_held:
+            return
+        last = f"{instant},{live.partition('@')[2]}" if comes_after else str(instant) if adds else found.last
+        self.known[step.id] = replace(found, since=instant, last=last, holder=None, is_due=not is_last)
+        if adds:
+            self.jobs[job_id] = live if comes_after else ""
+        if adds and not comes_after:
             self.enqueued.append(job_id.encode())
-            self.known[step.id] = replace(found, since=instant, last=instant, holder=None, is_due=not is_last)
+
+    @precondition(lambda self: self.jobs)
+    @rule(pick=picks, is_dead=st.booleans())
+    def end(self, pick: int, *, is_dead: bool) -> None:
+        """A job has ended, was cancelled, or is dead; one that waits for it is made ready. All as by other scripts."""
+        ended, keys = [*self.jobs][pick % len(self.jobs)], self.keys
+        if self.jobs[ended]:
+            self.client.hdel(keys.states, ended)
+            self.client.hdel(keys.pending, ended)
+            self.client.hincrby(keys.waiting, "q", -1)
+        if is_dead:
+            self.client.zadd(keys.dead, {ended: 1})
+        else:
+            self.client.hdel(keys.bodies, ended)
+        del self.jobs[ended]
+        for id_ in [id_ for id_, waits_for in self.jobs.items() if waits_for == ended]:
+            assert self.client.hget(keys.states, id_) == b"waiting 0:ended q"
+            assert self.client.hget(keys.pending, id_) == self.client.hget(keys.parents, id_) == ended.encode()
+            assert self.client.zscore(keys.followers, f"{ended} {id_}") is not None
+            assert b"c" in self.client.hget(keys.facts, ended).split()[0]
+            self.client.hdel(keys.states, id_)
+            self.client.hdel(keys.pending, id_)
+            self.client.hincrby(keys.waiting, "q", -1)
+            self.client.rpush(keys.queue("q").queue, id_)
+            self.enqueued.append(id_.encode())
+            self.jobs[id_] = ""
 
     # What holds after each step.
 
@@ -193,6 +248,15 @@ class SchedulesModel(RuleBasedStateMachine):
     def each_instant_has_one_job(self) -> None:
         assert self.client.lrange(self.keys.queue("q").queue, 0, -1) == self.enqueued
         assert len({*self.enqueued}) == len(self.enqueued)
+
+    @invariant()
+    def at_most_one_job_waits_for_another(self) -> None:
+        waiting = {id_ for id_, waits_for in self.jobs.items() if waits_for}
+        assert {*map(bytes.decode, self.client.hkeys(self.keys.pending))} == waiting
+        assert int(self.client.hget(self.keys.waiting, "q") or 0) == len(waiting)
+        waited_for = [self.jobs[id_] for id_ in waiting]
+        assert all(self.jobs[id_] == "" for id_ in waited_for)
+        assert len({*waited_for}) == len(waited_for)
 
     # Private.
 

@@ -111,7 +111,7 @@ FACES = {
     "Restarted": "attempt",
     "Retrying": "attempts backoff retry_on",
     "RunningJob": "attempt claimed_at id queue task",
-    "ScheduleStatus": "args id is_in_code is_paused kwargs last_at missed next_at problem queue rule task",
+    "ScheduleStatus": "args id is_in_code is_paused kwargs last_at missed next_at overlap problem queue rule task",
     "Schedules": "delete list pause put resume trigger",
     "Semaphore": "acquire holders locked try_acquire waiters",
     "Signal": "broadcast notify subscribe wait",

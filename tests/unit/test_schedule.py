@@ -142,6 +142,100 @@ def test_instants_are_the_same_wherever_one_begins(near: tuple[str, str], away: 
     assert run[0] > first
 
 
+@settings(deadline=None)
+@given(
+    near=st.sampled_from(CHANGES),
+    away=st.integers(-40 * HOUR, 30 * HOUR),
+    expression=st.builds("{}{} {} * * *".format, seconds, minutes, hours),
+    jitter=st.sampled_from([0.001, 1.0, 59.0, 3600.0, 86_400.0]),
+    name=st.sampled_from(["a", "b"]),
+)
+def test_jitter_keeps_the_order_and_number_of_instants(
+    near: tuple[str, str], away: int, expression: str, jitter: float, name: str
+) -> None:
+    """Also where the clocks change: each lies before the next one of the rule, the same at any look."""
+    zone, change = near
+    first = ms(change) + away
+    rule = cron(expression, zone)
+    spread = timetable(expression, zone=zone, jitter=jitter, name=name)
+    plain = list(islice(rule.after(first), 12))
+    run = list(islice(spread.after(plain[0] - 1), 12))
+    run = run if spread.by_rule(run[0]) == plain[0] else run[1:]  # the instant before may be as late
+    for late, instant, following in zip(run, plain, plain[1:], strict=False):
+        assert instant <= late < following
+        assert late - instant < jitter * 1000
+        assert spread.by_rule(late) == instant
+        assert next(spread.after(late - 1)) == late
+    for earlier, later in pairwise(run):
+        assert next(spread.after(earlier)) == later
+        assert next(spread.after((earlier + later) // 2)) == later
+
+
+def test_jitter_differs_from_schedule_to_schedule_and_from_instant_to_instant() -> None:
+    """It is drawn from both, so that what would come at once comes apart, and no schedule is always late."""
+
+    def lateness(name: str) -> list[int]:
+        spread = timetable("0 3 * * *", jitter=600, name=name)
+        return [instant - spread.by_rule(instant) for instant in islice(spread.after(0), 200)]
+
+    a, b = lateness("a"), lateness("b")
+    assert a == lateness("a")
+    assert sum(one != other for one, other in zip(a, b, strict=True)) > 190
+    assert min(a) < 60_000
+    assert max(a) > 540_000
+
+
+def test_jitter_is_the_same_in_every_release() -> None:
+    """What a process draws must not depend on its version, platform or hash seed."""
+    spread = timetable(every=3600, jitter=60, name="nightly")
+    assert list(islice(spread.after(0), 3)) == [15_621, 3_615_979, 7_238_301]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_instants_lie_from_the_start_to_the_end_both_included(zone: str) -> None:
+    """Also over a change of the clocks, and wherever one begins; a period is counted from 1970 all the same."""
+    start, end = datetime.fromisoformat("2026-03-28T01:30:00Z"), datetime.fromisoformat("2026-03-30T00:30:00Z")
+    bounded = timetable("30 2 * * *", zone=zone, starts_at=start, ends_at=end)
+    all_of_them = cron("30 2 * * *", zone)
+    expected = [at for at in islice(all_of_them.after(ms("2026-03-27T00:00:00Z")), 6) if start.timestamp() * 1000 <= at]
+    expected = [at for at in expected if at <= end.timestamp() * 1000]
+    assert list(bounded.after(0)) == expected
+    assert list(bounded.after(expected[0])) == expected[1:]
+    assert list(bounded.after(expected[-1])) == []
+    inclusive = timetable(every=60, starts_at=datetime.fromtimestamp(60, UTC), ends_at=datetime.fromtimestamp(180, UTC))
+    assert list(inclusive.after(0)) == [60_000, 120_000, 180_000]
+    odd = timetable(every=60, starts_at=datetime.fromtimestamp(61, UTC))
+    assert next(odd.after(0)) == 120_000
+
+
+def test_jitter_does_not_depend_on_the_end_and_may_pass_it() -> None:
+    """So that an instant that has come does not move when the end does."""
+    open_ended = timetable(every=3600, jitter=3600, name="s")
+    ending = timetable(every=3600, jitter=3600, name="s", ends_at=datetime.fromtimestamp(7200, UTC))
+    assert list(ending.after(3600)) == [
+        at for at in islice(open_ended.after(3600), 3) if open_ended.by_rule(at) <= 7_200_000
+    ]
+
+
+def test_rule_has_all_that_instants_follow_from() -> None:
+    """By it a change is noticed, and schedules in code are known."""
+    texts = [
+        str(timetable(every=60, **more))
+        for more in (
+            {},
+            {"jitter": 5},
+            {"starts_at": datetime.fromtimestamp(60, UTC)},
+            {"ends_at": datetime.fromtimestamp(61, UTC)},
+        )
+    ]
+    assert texts == [
+        "every 60 s",
+        "every 60 s jitter 5 s",
+        "every 60 s from 1970-01-01T00:01:00Z",
+        "every 60 s to 1970-01-01T00:01:01Z",
+    ]
+
+
 @cache
 def clocks(zone: str, start: int, end: int) -> list[tuple[int, str, int]]:
     """What they show in each minute, and whether for the second time."""

@@ -36,7 +36,7 @@ def list_schedules(*, url: Url = None, namespace: Namespace = None, as_json: Jso
         print_json(schedules)
         return
     print_table(
-        ("schedule", "rule", "task", "queue", "call", "missed", "last", "next"),
+        ("schedule", "rule", "task", "queue", "call", "missed", "overlap", "last", "next"),
         (
             (
                 schedule.id,
@@ -45,6 +45,7 @@ def list_schedules(*, url: Url = None, namespace: Namespace = None, as_json: Jso
                 schedule.queue,
                 call(schedule.args, schedule.kwargs),
                 schedule.missed,
+                schedule.overlap,
                 _when(schedule.last_at),
                 schedule.problem or ("paused" if schedule.is_paused else _when(schedule.next_at)),
             )

@@ -9,6 +9,7 @@ from inconcert.reports.explain_job import JobQuestion, paused_or_unserved
 from inconcert.reports.explanation import Explanation, Reason
 from inconcert.reports.report import Inspection, ago
 from inconcert.tasks.operating.admin import Tasks
+from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.records.store import JobKeyspace
 from inconcert.tasks.schedules.schedules import FoundSchedule, find_schedule
 from inconcert.tasks.schedules.timetable import instant_text
@@ -16,6 +17,8 @@ from inconcert.tasks.schedules.timetable import instant_text
 __all__ = ["explain_schedule"]
 
 _UNFOLLOWED_AFTER = 150.0  # seconds: workers look once in 60 s at least, and note it once in 60 s
+_LIVE = {JobStatus.QUEUED, JobStatus.WAITING, JobStatus.DELAYED, JobStatus.RUNNING}
+_HELD_UP = {"skip": "instants have no job", "wait": "the job of an instant waits for it, one at most"}
 _LATE_AFTER = 15.0  # seconds: that after which another worker looks, if one has died on it, and some more
 
 
@@ -52,7 +55,7 @@ async def explain_schedule(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, id_
         is_paused = (await tasks.stats(queue)).queues[queue].is_paused
         reasons += paused_or_unserved(queue, workers, is_paused=is_paused)
     if status.problem is None:
-        reasons.append(await _last(ref, jobs, tasks, found))
+        reasons += await _last(ref, jobs, tasks, found)
     return Explanation(kind="schedule", name=id_, state=state, reasons=tuple(reasons))
 
 
@@ -80,17 +83,20 @@ def _whether_it_runs(found: FoundSchedule, *, is_followed: bool) -> Iterator[Rea
         yield Reason("unfollowed", f"no worker follows it{since}: start one {which}")
 
 
-async def _last(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, found: FoundSchedule) -> Reason:
-    """The fate of the job of its last instant."""
-    job_id, last_at = found.last_job, found.status.last_at
+async def _last(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, found: FoundSchedule) -> list[Reason]:
+    """The fate of the job of its last instant, and whether that holds up the next one."""
+    job_id, last_at, overlap = found.last_job, found.status.last_at, found.status.overlap
     if job_id is None or last_at is None:
-        return Reason("never", "no instant of it has had a job yet")
+        return [Reason("never", "no instant of it has had a job yet")]
     which = f"its last instant was {in_words(max(0.0, found.now - last_at))} ago: job {job_id}"
     try:
         job = await JobQuestion(ref, jobs, tasks, job_id).explanation(Inspection((), ()))
     except JobNotFound:
-        return Reason("last", f"{which} has ended")
-    return Reason("last", f"{which} is {job.state}: {job.reasons[0].text}")
+        return [Reason("last", f"{which} has ended")]
+    reasons = [Reason("last", f"{which} is {job.state}: {job.reasons[0].text}")]
+    if overlap in _HELD_UP and job.state in _LIVE:
+        reasons.append(Reason("overlap", f"until that has ended, {_HELD_UP[overlap]}: overlap={overlap!r}"))
+    return reasons
 
 
 def _instant(moment: float) -> str:

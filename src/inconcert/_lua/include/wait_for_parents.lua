@@ -2,10 +2,10 @@
 -- all have ended, and dead-lettered if one did not end as it must have.  `results` are the keys of the results of the
 -- parents in this partition, in their order; {} if what became of these is among the outcomes.
 -- @include make_ready
--- @include flag
+-- @include follow_parent
+-- @include put_waiting
 -- @include orphaned_because
 -- @include dead_letter
--- @include count_waiting
 -- @include is_here
 -- @include lets_run
 -- @include record_end
@@ -18,12 +18,11 @@ local function wait_for_parents(keys, id, parents, results, suffix, even_if, del
     else
       here = here + 1
       local is_dead = redis.call('ZSCORE', keys.dead, parent)
-      redis.call('ZADD', keys.children, 0, parent .. ' ' .. id)
       if redis.call('HEXISTS', keys.bodies, parent) == 1 and not is_dead then
         open[#open + 1] = parent
-        redis.call('ZADD', keys.followers, 0, parent .. ' ' .. id)
-        flag(keys.facts, parent, 'c')
+        follow_parent(keys, parent, id)
       else
+        redis.call('ZADD', keys.children, 0, parent .. ' ' .. id)
         local outcome = redis.call('HGET', keys.outcomes, parent) or results[here] and redis.call('GET', results[here])
         if is_dead then
           outcome = 'failed ' .. (redis.call('HGET', keys.reasons, parent) or '')
@@ -42,9 +41,7 @@ local function wait_for_parents(keys, id, parents, results, suffix, even_if, del
     dead_letter(keys, {id = id, reason = reason, queue = queue_name}, now_ms)
     record_end(keys.history, history_of(redis.call('HGET', keys.bodies, id)), id, 'failed ' .. reason, '', 0)
   elseif #open > 0 then
-    count_waiting(keys.waiting, queue_name, 1)
-    redis.call('HSET', keys.states, id, 'waiting ' .. delay_ms .. (even_if ~= '' and ':' .. even_if or '') .. ' ' .. queue_name)
-    redis.call('HSET', keys.pending, id, table.concat(open, ' '))
+    put_waiting(keys, id, table.concat(open, ' '), even_if, delay_ms, queue_name)
     if #elsewhere > 0 then
       redis.call('HSET', keys.unfollowed, id, table.concat(elsewhere, ' '))
       redis.call('RPUSH', keys.news, id)  -- `resolve_dependents` has them follow it

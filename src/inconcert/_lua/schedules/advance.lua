@@ -16,14 +16,16 @@
 -- TWICE    -1, and nothing is changed
 -- COST     O(I + log N), I instants, N schedules
 -- @include server_time
+-- @include held_schedule
+-- @include move_schedule
 -- @include note_priority
 -- @include put_ready
 -- @include ring
 local FIELDS = 3
 
 local line = is_in_code and looks_in_code or looks
-local since, last, rule = string.match(redis.call('HGET', schedules, schedule) or '', '^(%d+) (%d+) (%S+)$')
-if since ~= since_ms or tonumber(redis.call('ZSCORE', line, schedule) or '0') ~= tonumber(held_ms) then
+local last, rule = held_schedule(schedules, line, schedule, since_ms, held_ms)
+if not last then
   return -1
 end
 local now_ms = math.floor(server_time() / 1000)
@@ -48,10 +50,5 @@ if #added > 0 then
   put_ready(facts, queue, delayed, added, 'RPUSH')
   ring(bell)
 end
-redis.call('HSET', schedules, schedule, until_ms .. ' ' .. last .. ' ' .. rule)
-if next_ms == '' then
-  redis.call('ZREM', line, schedule)
-else
-  redis.call('ZADD', line, next_ms, schedule)
-end
+move_schedule(schedules, line, schedule, until_ms, last, rule, next_ms)
 return #added

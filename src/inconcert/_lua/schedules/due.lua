@@ -4,7 +4,7 @@
 -- ARGV  hold_ms  number > 0: for how long others leave them alone
 -- ARGV  ttl_ms   integer > 0: for how long it is known when one looked last
 -- ARGV  ids..    of schedules in the code of this worker, at most 1,000: it is given no others in code
--- RETURNS  {now_ms, next_ms, held_ms, {{id, 'SINCE LAST RULE', signed JSON}, ...}, {id, ...}}: the server's clock; when to
+-- RETURNS  {now_ms, next_ms, held_ms, {{id, 'SINCE LAST[,BEFORE] RULE', signed JSON}, ...}, {id, ...}}: the server's clock; when to
 --          ask for others, or -1; until when these are held, in text, with fractions; at most 100 schedules, or about
 --          1 MiB; those of `ids` that are not declared
 -- TWICE    leaves out those that were given before, which are given again after hold_ms

@@ -2,7 +2,7 @@
 --
 -- KEYS  schedules definitions declared paused_schedules looked
 -- ARGV  id  string
--- RETURNS  {id, 'SINCE LAST RULE', signed JSON, is_in_code, is_paused, now_ms, followed_ms}: the first five as of
+-- RETURNS  {id, 'SINCE LAST[,BEFORE] RULE', signed JSON, is_in_code, is_paused, now_ms, followed_ms}: the first five as of
 --          schedules/list; the server's clock; when a worker followed it, or looked at all, last, or 0 | nil there is none
 -- TWICE    the same
 -- COST     O(1)

@@ -2,7 +2,7 @@
 --
 -- KEYS  schedules definitions declared paused_schedules
 -- ARGV  cursor  0 to begin, then what the last call returned
--- RETURNS  {next cursor or 0, {{id, 'SINCE LAST RULE', signed JSON, is_in_code, is_paused}, ...}}; some may
+-- RETURNS  {next cursor or 0, {{id, 'SINCE LAST[,BEFORE] RULE', signed JSON, is_in_code, is_paused}, ...}}; some may
 --          come twice; nil in place of the JSON for which there was no room, which schedules/find gives
 -- TWICE    the same
 -- COST     O(N), N schedules, about 100 of them

@@ -19,7 +19,7 @@ local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
 end
-local since, last, former = string.match(redis.call('HGET', schedules, id) or '', '^(%d+) (%d+) (%S+)$')
+local since, last, former = string.match(redis.call('HGET', schedules, id) or '', '^(%d+) (%S+) (%S+)$')
 answer = since and 0 or 1
 if former ~= rule then
   since = since_ms ~= '' and since_ms or string.format('%.0f', math.floor(server_time() / 1000))

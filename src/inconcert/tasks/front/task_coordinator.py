@@ -23,6 +23,8 @@ from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 
 if TYPE_CHECKING:  # imported with the first task
+    from datetime import datetime
+
     from inconcert._claims.consumer import Guarantee
     from inconcert.tasks.following.job import Job
     from inconcert.tasks.front.parts import TaskParts
@@ -36,7 +38,7 @@ if TYPE_CHECKING:  # imported with the first task
     from inconcert.tasks.running.health import WorkerHealth
     from inconcert.tasks.running.registry import Registry
     from inconcert.tasks.running.unknown_tasks import UnknownTasks
-    from inconcert.tasks.schedules.schedule import Missed
+    from inconcert.tasks.schedules.schedule import Missed, Overlap
     from inconcert.tasks.schedules.schedules import Schedules
     from inconcert.tasks.sending.draft import Draft
     from inconcert.tasks.sending.enqueue import EnqueueMiddleware
@@ -222,7 +224,16 @@ class TaskCoordinator:
         return register if function is None else register(function)
 
     def cron(
-        self, expression: str | None = None, *, every: Seconds | None = None, tz: str = "UTC", missed: "Missed" = "once"
+        self,
+        expression: str | None = None,
+        *,
+        every: Seconds | None = None,
+        tz: str = "UTC",
+        missed: "Missed" = "once",
+        overlap: "Overlap" = "allow",
+        starts_at: "datetime | None" = None,
+        ends_at: "datetime | None" = None,
+        jitter: Seconds = 0.0,
     ) -> "Callable[[Task[P, R]], Task[P, R]]":
         """Enqueue a job of a task at each instant of a timetable, once among all workers.
 
@@ -243,25 +254,33 @@ class TaskCoordinator:
             tz: The time zone of the expression.
             missed: What happens to instants at which no worker was running: `once` runs the last of them, `skip` only
                 if it is less than 60 s ago, `all` runs each of the last 100.
+            overlap: What happens to an instant while the job that the schedule enqueued last has not ended: `allow`
+                enqueues its job, `skip` none, and `wait` lets its job run after that one; one waits at most, and
+                further instants have no job. Not with `missed="all"`.
+            starts_at: The moment, with its time zone, before which there is no instant; None for no such moment. It is
+                not where `every` is counted from.
+            ends_at: The moment after which there is none, with its time zone; None for no such moment.
+            jitter: By how many seconds each instant may be later, drawn anew for each, the same in all workers; always
+                less than the time to the next. `current_job().scheduled_at` is the instant of the rule.
 
         Raises:
             ValueError: Not exactly one of `expression` and `every` is given, it cannot be read, or it never matches a
-                date.
+                date from `starts_at` to `ends_at`; or another argument is out of its range.
             ImportError: An expression is given, and the extra is not installed.
             TypeError: It is not applied to a task, or the task cannot be called without arguments.
         """
-        from inconcert.tasks.schedules.schedule import Schedule, check_missed
+        from inconcert.tasks.schedules.schedule import Schedule, check_missed, check_overlap
         from inconcert.tasks.schedules.timetable import timetable
 
         if (expression is None) == (every is None):
             raise ValueError(
                 'give either a cron expression, such as cron("*/5 * * * *"), or a period, such as cron(every=300)'
             )
-        when = timetable(expression, every=every, zone=tz)
-        check_missed(missed)
+        when = timetable(expression, every=every, zone=tz, starts_at=starts_at, ends_at=ends_at, jitter=jitter)
+        check_overlap(overlap, check_missed(missed))
 
         def schedule(task: "Task[P, R]") -> "Task[P, R]":
-            self._registry.schedule(Schedule(task, when, missed))
+            self._registry.schedule(Schedule(task, when, missed, overlap))
             return task
 
         return schedule

@@ -21,8 +21,9 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
 
 Of schedules:
 
-    schedules         hash    id -> 'SINCE LAST RULE': the last instant that is done with, or when it was put or
-                              resumed; the last one for which a job was enqueued, or 0; its rule without spaces
+    schedules         hash    id -> 'SINCE LAST[,BEFORE] RULE': the last instant that is done with, or when it was put
+                              or resumed; the last one for which a job was enqueued, or 0; that of the job for which
+                              this one was to wait; its rule without spaces
     definitions       hash    id -> its call and rule, signed JSON
     looks             zset    id -> when a worker looks at it next, server ms; not of those paused, over, or in code
     looks_in_code     zset    the same, of those in code that are not paused
@@ -62,6 +63,7 @@ __all__ = [
     "ADD_COUNTS",
     "ADD_MEMBERS",
     "ADVANCE",
+    "ADVANCE_ALONE",
     "APPEND_ITEMS",
     "ASK_AGAIN",
     "CANCEL",
@@ -361,6 +363,7 @@ SEND = load("tasks/send").bind(JobKeys, QueueKeys)
 APPEND_ITEMS = load("tasks/append_items").bind()
 READ_ITEMS = load("tasks/read_items").bind()
 ADVANCE = load("schedules/advance").bind(JobKeys, QueueKeys)
+ADVANCE_ALONE = load("schedules/advance_alone").bind(JobKeys, QueueKeys)
 DECLARE = load("schedules/declare").bind(JobKeys)
 DUE = load("schedules/due").bind(JobKeys)
 COUNT_SCHEDULES = load("schedules/count").bind(JobKeys)

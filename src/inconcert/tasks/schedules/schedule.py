@@ -1,18 +1,19 @@
 """The rule of a schedule that is part of the code, and the fate of missed instants of any schedule."""
 
-from collections import deque
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any, Literal, get_args
 
-from inconcert.tasks.schedules.timetable import Timetable
+from inconcert.tasks.schedules.timetable import Timetable, latest
 from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.task import Task
 
-__all__ = ["LATE_MS", "Missed", "Schedule", "check_missed", "due_instants"]
+__all__ = ["LATE_MS", "Missed", "Overlap", "Schedule", "check_missed", "check_overlap", "due_instants"]
 
 Missed = Literal["skip", "once", "all"]
 """What becomes of instants of a schedule at which no worker was there; see `Coordinator.cron`."""
+
+Overlap = Literal["allow", "skip", "wait"]
+"""What becomes of an instant whose schedule has a job that has not ended; see `Coordinator.cron`."""
 
 LATE_MS = 60_000  # an instant that no worker processed for this long is missed: longer than a worker takes to restart
 _MOST_MISSED = 100  # missed instants that are made up for
@@ -26,11 +27,13 @@ class Schedule:
         task: What runs.
         timetable: When.
         missed: What happens to instants at which no worker was running.
+        overlap: What happens to instants at which the job of the last one has not ended.
     """
 
     task: Task[Any, Any]
     timetable: Timetable
     missed: Missed
+    overlap: Overlap = "allow"
 
     def __str__(self) -> str:
         return f"{self.timetable} of task {self.task.name!r}"
@@ -53,22 +56,27 @@ def check_missed(missed: Missed) -> Missed:
     return missed
 
 
+def check_overlap(overlap: Overlap, missed: Missed) -> Overlap:
+    """Return `overlap`.
+
+    Raises:
+        ValueError: It is something else, or does not go with `missed`.
+    """
+    if overlap not in get_args(Overlap):
+        raise ValueError(f"overlap is {overlap!r}; give 'allow', 'skip' or 'wait'")
+    if overlap != "allow" and missed == "all":
+        raise ValueError(
+            f"missed='all' enqueues the jobs of several instants at once, and overlap={overlap!r} keeps them apart; "
+            "give missed='once' or 'skip', or overlap='allow'"
+        )
+    return overlap
+
+
 def due_instants(timetable: Timetable, missed: Missed, since_ms: int, now_ms: int) -> list[int]:
     """The instants after `since_ms` and up to `now_ms` for which a job is to be enqueued, in order."""
     if missed == "all":
-        return _latest(timetable, _MOST_MISSED, since_ms, now_ms)
-    latest = _latest(timetable, 1, since_ms, now_ms)
-    if latest and missed == "skip" and now_ms - latest[0] > LATE_MS:
+        return latest(timetable, _MOST_MISSED, since_ms, now_ms)
+    last = latest(timetable, 1, since_ms, now_ms)
+    if last and missed == "skip" and now_ms - last[0] > LATE_MS:
         return []
-    return latest
-
-
-def _latest(timetable: Timetable, most: int, since_ms: int, now_ms: int) -> list[int]:
-    """The last instants, at most this many; searched further and further back."""
-    span_ms = 60_000
-    while True:
-        start_ms = max(since_ms, now_ms - span_ms)
-        found = deque(takewhile(lambda ms: ms <= now_ms, timetable.after(start_ms)), maxlen=most)
-        if len(found) == most or start_ms == since_ms:
-            return list(found)
-        span_ms *= 60
+    return last

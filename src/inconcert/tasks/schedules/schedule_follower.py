@@ -27,7 +27,7 @@ from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.wire.background import attempt, in_background, note_failure
 from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError, NotConnected
-from inconcert.tasks.records.store import ADVANCE, DECLARE, DUE, JobKeys, JobKeyspace
+from inconcert.tasks.records.store import ADVANCE, ADVANCE_ALONE, DECLARE, DUE, JobKeys, JobKeyspace
 from inconcert.tasks.schedules.schedule import Schedule
 from inconcert.tasks.schedules.stored_schedule import Progress, StoredSchedule
 from inconcert.tasks.sending.due_jobs import DueJobs
@@ -200,27 +200,37 @@ class _Step:
         self.due = due = schedule.due(progress, times.now_ms, most=max(1, _MOST_BYTES // len(found.text)))
         self._jobs = DueJobs(session, schedule.job.name, schedule.queue, due.instants, schedule.draft)
         place = keys.queue(schedule.queue)
-        self.call = Call(
-            ADVANCE(
-                keys,
-                place,
-                results=keys.results(self._jobs.ids),
-                name=place.name,
-                schedule=schedule.id,
-                is_in_code=int(in_code is not None),
-                held_ms=times.held_ms,
-                since_ms=progress.since_ms,
-                until_ms=due.until_ms,
-                next_ms="" if due.next_ms is None else due.next_ms,
-                instants=self._jobs.arguments,
-            )
-        )
+        results = keys.results(self._jobs.ids)
+        step: dict[str, Argument] = {
+            "name": place.name,
+            "schedule": schedule.id,
+            "is_in_code": int(in_code is not None),
+            "held_ms": times.held_ms,
+            "since_ms": progress.since_ms,
+            "until_ms": due.until_ms,
+            "next_ms": "" if due.next_ms is None else due.next_ms,
+        }
+        if schedule.overlap != "allow" and due.instants and progress.last_ms:
+            [result], [instant_ms, id_, envelope] = results, self._jobs.arguments
+            step |= {
+                "former": schedule.job_id(progress.last_ms),
+                "before": schedule.job_id(progress.before_ms) if progress.before_ms else "",
+                "waits": int(schedule.overlap == "wait"),
+                "instant_ms": instant_ms,
+                "id": id_,
+                "envelope": envelope,
+            }
+            self.call = Call(ADVANCE_ALONE(keys, place, result=result, **step))
+        else:
+            self.call = Call(ADVANCE(keys, place, results=results, instants=self._jobs.arguments, **step))
 
     def ended(self, added: int) -> None:
         """The script has answered."""
         if added > 0:  # otherwise nothing was due, or another worker has come first
             self._jobs.were_added(added)
             _log.info("schedule %s: jobs that are due: %d", self._schedule, added)
+        elif added == 0 and self.due.instants and self._schedule.overlap != "allow":
+            _log.info("schedule %s: an instant has no job, because another one has not ended", self._schedule)
 
 
 def _following(schedule: str) -> str:

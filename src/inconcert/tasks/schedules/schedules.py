@@ -26,7 +26,7 @@ from inconcert.tasks.records.store import (
     JobKeyspace,
     id_prefix_in_code,
 )
-from inconcert.tasks.schedules.schedule import LATE_MS, Missed, check_missed
+from inconcert.tasks.schedules.schedule import LATE_MS, Missed, Overlap, check_missed, check_overlap
 from inconcert.tasks.schedules.stored_schedule import Progress, StoredSchedule, check_schedule_id, id_prefix, is_in_code
 from inconcert.tasks.schedules.timetable import instant_text, timetable
 from inconcert.tasks.sending.draft import Draft
@@ -48,6 +48,7 @@ class ScheduleStatus:
         kwargs: The keyword arguments.
         queue: Where its jobs go; empty if it cannot be read.
         missed: What happens to instants at which no worker was running; None if it cannot be read.
+        overlap: What happens to instants at which the job of the last one has not ended; None if it cannot be read.
         is_in_code: Whether it is part of the code, `Coordinator.cron`: it can be paused, resumed and triggered, and
             not be put or deleted.
         is_paused: Whether it is paused.
@@ -64,6 +65,7 @@ class ScheduleStatus:
     kwargs: "dict[str, JSON]"
     queue: str
     missed: Missed | None
+    overlap: Overlap | None
     is_in_code: bool
     is_paused: bool
     last_at: float | None
@@ -107,6 +109,10 @@ class Schedules:
         at: datetime | None = None,
         tz: str = "UTC",
         missed: Missed = "once",
+        overlap: Overlap = "allow",
+        starts_at: datetime | None = None,
+        ends_at: datetime | None = None,
+        jitter: Seconds = 0.0,
     ) -> None:
         """Add a schedule, or change the one of this id.
 
@@ -123,11 +129,20 @@ class Schedules:
             tz: The time zone of `cron`.
             missed: What happens to instants at which no worker was running: `once` runs the last of them, `skip` only
                 if it is less than 60 s ago, `all` runs each of the last 100.
+            overlap: What happens to an instant while the job that the schedule enqueued last has not ended: `allow`
+                enqueues its job, `skip` none, and `wait` lets its job run after that one; one waits at most, and
+                further instants have no job. Not with `missed="all"`.
+            starts_at: The moment, with its time zone, before which there is no instant; None for no such moment. It is
+                not where `every` is counted from.
+            ends_at: The moment after which there is none, with its time zone; then the schedule stays in the list.
+            jitter: By how many seconds each instant may be later, drawn anew for each, the same in all workers; always
+                less than the time to the next. The id of the job and `current_job().scheduled_at` have the instant of
+                the rule.
 
         Raises:
             TypeError: `call` is not a call of a task.
-            ValueError: Not exactly one rule is given, it cannot be read, or it never matches a date; or the call has
-                `after`, `unique` or `delay`.
+            ValueError: Not exactly one rule is given, it cannot be read, or it never matches a date from `starts_at` to
+                `ends_at`; or the call has `after`, `unique` or `delay`.
             InvalidName: The id is empty, too long, or has spaces.
             InvalidPayload: All together is larger than 1 MiB.
             ImportError: `cron` is given, and the extra is not installed.
@@ -151,8 +166,11 @@ class Schedules:
                 f"schedule {id_!r}: {call!r} has limits, which count in one partition; where jobs are spread over "
                 f"{len(self._jobs.partitions)}, use @concert.cron, or schedule a task without limits that enqueues it"
             )
-        when = timetable(cron, every=every, at=at, zone=tz)
-        schedule = StoredSchedule(id_, when, check_missed(missed), options.queue, open_envelope(call.text))
+        when = timetable(
+            cron, every=every, at=at, zone=tz, starts_at=starts_at, ends_at=ends_at, jitter=jitter, name=id_
+        )
+        check_overlap(overlap, check_missed(missed))
+        schedule = StoredSchedule(id_, when, missed, options.queue, open_envelope(call.text), overlap)
         session, [keys] = self._ref.session, _partitions(self._jobs, id_)
         await session.run(
             PUT_SCHEDULE(
@@ -375,7 +393,7 @@ def _status(key_ring: KeyRing, row: _Row) -> ScheduleStatus:
             since_ms = max(since_ms, row.now_ms - LATE_MS - 1)
         next_ms = None if is_paused else next(schedule.timetable.after(since_ms), None)
     except (ValueError, OverflowError) as error:  # also of what is not ours: it must not hide the others
-        return ScheduleStatus(name, "", "", (), {}, "", None, is_in_code, is_paused, None, None, str(error))
+        return ScheduleStatus(name, "", "", (), {}, "", None, None, is_in_code, is_paused, None, None, str(error))
     last_at = progress.last_ms / 1000 if progress.last_ms else None
     return ScheduleStatus(
         name,
@@ -385,6 +403,7 @@ def _status(key_ring: KeyRing, row: _Row) -> ScheduleStatus:
         dict(schedule.job.kwargs),
         schedule.queue,
         schedule.missed,
+        schedule.overlap,
         is_in_code,
         is_paused,
         last_at,

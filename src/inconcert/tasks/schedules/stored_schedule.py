@@ -1,7 +1,7 @@
 """A schedule as it is stored, data only, and the jobs that it makes."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple, Self
 from urllib.parse import quote
 
@@ -13,7 +13,7 @@ from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidName, UnreadablePayload
 from inconcert.tasks.records.envelope import Envelope, open_envelope, seal
 from inconcert.tasks.records.store import id_prefix_in_code
-from inconcert.tasks.schedules.schedule import Missed, Schedule, due_instants
+from inconcert.tasks.schedules.schedule import Missed, Overlap, Schedule, due_instants
 from inconcert.tasks.schedules.timetable import END_MS, Cron, Every, Once, Timetable, instant_text, timetable
 from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
@@ -24,11 +24,11 @@ _SCHEDULE = "schedule"  # the kind as which a definition is signed
 _VERSION = 1
 
 
-_Instant = Annotated[int, msgspec.Meta(lt=END_MS)]
+_Instant = Annotated[int, msgspec.Meta(ge=0, lt=END_MS)]
 
 
 class _Definition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored form, as JSON: the job, and one of the three rules."""
+    """The stored form, as JSON: the job, one of the three rules, and what is beside it."""
 
     queue: str
     job: msgspec.Raw  # the envelope of the job
@@ -36,11 +36,15 @@ class _Definition(msgspec.Struct, frozen=True, omit_defaults=True):
     zone: str = "UTC"
     every_ms: int | None = None
     at_ms: _Instant | None = None
+    starts_ms: _Instant = 0
+    ends_ms: _Instant | None = None
+    jitter_ms: _Instant = 0
     missed: Missed = "once"
+    overlap: Overlap = "allow"
     version: int = _VERSION
 
 
-_PROGRESS = re.compile(rb"(\d{1,15}) (\d{1,15}) \S+")
+_PROGRESS = re.compile(rb"(\d{1,15}) (\d{1,15})(?:,(\d{1,15}))? \S+")
 
 _decode = msgspec.json.Decoder(_Definition).decode
 
@@ -51,14 +55,16 @@ class Progress(NamedTuple):
     Attributes:
         since_ms: The last instant that is done with, or when it was put or resumed; in server ms.
         last_ms: The last instant for which a job was enqueued; 0 for none.
+        before_ms: The instant of the job for which that one was to wait; 0 for none.
     """
 
     since_ms: int
     last_ms: int
+    before_ms: int = 0
 
     @classmethod
     def read(cls, text: bytes) -> Self:
-        """Parse 'SINCE LAST RULE'.
+        """Parse 'SINCE LAST[,BEFORE] RULE'.
 
         Raises:
             UnreadablePayload: It did not come from a script of ours.
@@ -66,7 +72,7 @@ class Progress(NamedTuple):
         found = _PROGRESS.fullmatch(text)
         if found is None:
             raise UnreadablePayload(f"how far a schedule is cannot be read: {text[:40]!r}")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(found[1]), int(found[2]), int(found[3] or 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,7 @@ class StoredSchedule:
         missed: What happens to instants at which no worker was running.
         queue: Where its jobs go.
         job: What each of them is.
+        overlap: What happens to instants at which the job of the last one has not ended.
     """
 
     id: str
@@ -86,6 +93,7 @@ class StoredSchedule:
     missed: Missed
     queue: str
     job: Envelope
+    overlap: Overlap = "allow"
 
     @classmethod
     def read(cls, key_ring: KeyRing, id_: str, text: bytes) -> Self:
@@ -99,7 +107,9 @@ class StoredSchedule:
             found = _decode(key_ring.verify(_SCHEDULE, id_, text))
             if found.version > _VERSION:
                 raise UnreadablePayload(f"it has version {found.version}, and this release reads up to {_VERSION}")
-            return cls(id_, _timetable(found), found.missed, found.queue, open_envelope(bytes(found.job)))
+            job = open_envelope(bytes(found.job))
+            when = _timetable(found, job.name if is_in_code(id_) else id_)
+            return cls(id_, when, found.missed, found.queue, job, found.overlap)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, ImportError) as error:
             raise UnreadablePayload(f"schedule {id_!r} cannot be read: {error}") from error
 
@@ -107,7 +117,9 @@ class StoredSchedule:
     def of(cls, schedule: Schedule) -> Self:
         """A schedule in code, as it is stored, with the limits that its task has now."""
         job = open_envelope(schedule.draft_now().text)
-        return cls(str(schedule), schedule.timetable, schedule.missed, schedule.task.defaults.queue, job)
+        when = replace(schedule.timetable, name=job.name)
+        queue = schedule.task.defaults.queue
+        return cls(str(schedule), when, schedule.missed, queue, job, schedule.overlap)
 
     @property
     def rule(self) -> str:
@@ -117,7 +129,7 @@ class StoredSchedule:
     @property
     def begins_ms(self) -> int | None:
         """Since when a new rule counts, in server ms; None for now."""
-        return 0 if isinstance(self.timetable, Once) else None
+        return 0 if isinstance(self.timetable.rule, Once) else None
 
     def __str__(self) -> str:
         return self.id if is_in_code(self.id) else f"{self.id!r}, {self.timetable} of task {self.job.name!r}"
@@ -130,7 +142,7 @@ class StoredSchedule:
     @property
     def only_job(self) -> str:
         """The id of the job of its one instant; if it has more, what their ids begin with."""
-        only = self.timetable
+        only = self.timetable.rule
         return self.job_prefix + (instant_text(only.at_ms) if isinstance(only, Once) else "")
 
     def stored(self, key_ring: KeyRing) -> bytes:
@@ -139,7 +151,8 @@ class StoredSchedule:
         Raises:
             InvalidPayload: It is larger than 1 MiB.
         """
-        rule = self.timetable
+        when = self.timetable
+        rule = when.rule
         found = _Definition(
             self.queue,
             msgspec.Raw(seal(self.job)),
@@ -147,7 +160,11 @@ class StoredSchedule:
             zone=str(rule.zone) if isinstance(rule, Cron) else "UTC",
             every_ms=rule.period_ms if isinstance(rule, Every) else None,
             at_ms=rule.at_ms if isinstance(rule, Once) else None,
+            starts_ms=when.starts_ms,
+            ends_ms=when.ends_ms,
+            jitter_ms=when.jitter_ms,
             missed=self.missed,
+            overlap=self.overlap,
         )
         return key_ring.sign(_SCHEDULE, self.id, encode(f"schedule {self.id!r}", None, inside=found))
 
@@ -159,14 +176,18 @@ class StoredSchedule:
             return Due([], now_ms, following)
         latest = due_instants(self.timetable, "once", since_ms, now_ms)
         due = due_instants(self.timetable, self.missed, since_ms, now_ms)
+        until_ms = latest[-1] if latest else since_ms
         if len(due) > most:
-            return Due(due[:most], due[most - 1], due[most])
-        return Due(due, latest[-1] if latest else since_ms, following)
+            due, until_ms, following = due[:most], due[most - 1], due[most]
+        return Due([self.timetable.by_rule(ms) for ms in due], until_ms, following)
+
+    def job_id(self, instant_ms: int) -> str:
+        """The id of the job of an instant of the rule: the same in every process."""
+        return f"{self.job_prefix}{instant_text(instant_ms)}"
 
     def draft(self, instant_ms: int) -> tuple[str, Draft[JSON]]:
-        """The job of an instant, and its id: the same in every process."""
-        job_id = f"{self.job_prefix}{instant_text(instant_ms)}"
-        return job_id, self.draft_now(scheduled_at=instant_ms / 1000)
+        """The job of an instant of the rule, and its id."""
+        return self.job_id(instant_ms), self.draft_now(scheduled_at=instant_ms / 1000)
 
     def draft_now(self, *, scheduled_at: float | None = None) -> Draft[JSON]:
         """Its job, for no instant or for this one, in seconds since 1970."""
@@ -192,7 +213,7 @@ class Due(NamedTuple):
     """The work that is due for a schedule.
 
     Attributes:
-        instants: Those for which a job is enqueued, in server ms, in order.
+        instants: Those of the rule for which a job is enqueued, in server ms, in order.
         until_ms: The last instant that is done with then.
         next_ms: The next one; None if there will be none.
     """
@@ -224,11 +245,12 @@ def check_schedule_id(id_: str) -> str:
     return id_
 
 
-def _timetable(found: _Definition) -> Timetable:
+def _timetable(found: _Definition, name: str) -> Timetable:
+    bounds = (found.starts_ms, found.ends_ms, found.jitter_ms, name)
     if found.cron is not None:
-        return timetable(found.cron, zone=found.zone)
+        return Timetable(timetable(found.cron, zone=found.zone).rule, *bounds)
     if found.every_ms is not None:
-        return timetable(every=found.every_ms / 1000)
+        return Timetable(timetable(every=found.every_ms / 1000).rule, *bounds)
     if found.at_ms is None:
         raise ValueError("it has no rule")
-    return Once(found.at_ms)
+    return Timetable(Once(found.at_ms), *bounds)

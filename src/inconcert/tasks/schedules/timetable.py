@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from hashlib import blake2b
+from itertools import takewhile
 from types import ModuleType
 from typing import Protocol
 from zoneinfo import ZoneInfo
@@ -15,7 +17,7 @@ from zoneinfo import ZoneInfo
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 
-__all__ = ["END_MS", "Cron", "Every", "Once", "Timetable", "instant_text", "timetable"]
+__all__ = ["END_MS", "Cron", "Every", "Once", "Rule", "Timetable", "instant_text", "latest", "timetable"]
 
 END_MS = 253_402_300_800_000  # the year 10000, which datetime does not have
 _SHORTEST_PERIOD = 0.1  # seconds
@@ -23,8 +25,8 @@ _SECOND = timedelta(seconds=1)
 _LONGEST_HOUR = timedelta(hours=26)  # within which clocks are set back at most once, and by less
 
 
-class Timetable(Protocol):
-    """The instants of a schedule: the same in every process."""
+class Rule(Protocol):
+    """Instants that follow from a few values: the same in every process."""
 
     def after(self, ms: int) -> Iterator[int]:
         """The instants after this one, in order."""
@@ -141,15 +143,102 @@ class Cron:
         return after
 
 
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """The instants of a schedule: those of its rule from a first to a last moment, each up to `jitter_ms` later.
+
+    How much later is drawn from `name` and the instant of the rule. So it is the same in every process, at every look,
+    and two schedules with one rule come apart. It is less than the time to the next instant of the rule, so their order
+    stays, and each can be traced back to the one that it comes from.
+
+    Attributes:
+        rule: The instants as the rule has them.
+        starts_ms: The moment before which there is none.
+        ends_ms: The moment after which there is none; None for no such moment.
+        jitter_ms: How much later an instant may be, at most; 0 for none.
+        name: Names the schedule, for its jitter.
+    """
+
+    rule: Rule
+    starts_ms: int = 0
+    ends_ms: int | None = None
+    jitter_ms: int = 0
+    name: str = ""
+
+    def __str__(self) -> str:
+        starts = f" from {instant_text(self.starts_ms)}" if self.starts_ms else ""
+        ends = "" if self.ends_ms is None else f" to {instant_text(self.ends_ms)}"
+        jitter = f" jitter {self.jitter_ms / 1000:.12g} s" if self.jitter_ms else ""
+        return f"{self.rule}{starts}{ends}{jitter}"
+
+    def after(self, ms: int) -> Iterator[int]:
+        """The instants after this one, in order."""
+        begin = max(ms, self.starts_ms - 1)
+        if not self.jitter_ms:
+            yield from takewhile(self._is_before_the_end, self.rule.after(begin))
+            return
+        under_way = latest(self.rule, 1, max(ms - self.jitter_ms, self.starts_ms - 1), ms)
+        instants = takewhile(self._is_before_the_end, self.rule.after(under_way[0] - 1 if under_way else begin))
+        yield from (late for late in map(self._later, instants) if late > ms)
+
+    def by_rule(self, ms: int) -> int:
+        """The instant of the rule from which this instant comes."""
+        return latest(self.rule, 1, ms - self.jitter_ms - 1, ms)[0] if self.jitter_ms else ms
+
+    def _is_before_the_end(self, ms: int) -> bool:
+        return self.ends_ms is None or ms <= self.ends_ms
+
+    def _later(self, ms: int) -> int:
+        following = next(self.rule.after(ms), None)
+        span_ms = self.jitter_ms if following is None else min(self.jitter_ms, following - ms)
+        return ms + int.from_bytes(blake2b(f"{ms} {self.name}".encode(), digest_size=8).digest()) % span_ms
+
+
+def latest(instants: Rule, most: int, since_ms: int, until_ms: int) -> list[int]:
+    """The last instants after one moment and up to another, at most this many; searched further and further back."""
+    span_ms = 60_000
+    while True:
+        start_ms = max(since_ms, until_ms - span_ms)
+        found = deque(takewhile(lambda ms: ms <= until_ms, instants.after(start_ms)), maxlen=most)
+        if len(found) == most or start_ms == since_ms:
+            return list(found)
+        span_ms *= 60
+
+
 def timetable(
-    cron: str | None = None, *, every: Seconds | None = None, at: datetime | None = None, zone: str = "UTC"
+    cron: str | None = None,
+    *,
+    every: Seconds | None = None,
+    at: datetime | None = None,
+    zone: str = "UTC",
+    starts_at: datetime | None = None,
+    ends_at: datetime | None = None,
+    jitter: Seconds = 0.0,
+    name: str = "",
 ) -> Timetable:
     """The timetable that a user asks for, by one of `cron`, `every` and `at`.
 
     Raises:
-        ValueError: It cannot be read, `at` has no time zone, or the expression never matches a date.
+        ValueError: It cannot be read, an instant has no time zone, the expression never matches a date, or there is no
+            instant from `starts_at` to `ends_at`.
         ImportError: A cron expression is given, and the extra `cron` is not installed.
     """
+    jitter_ms = milliseconds(durations.in_seconds("jitter", jitter))
+    starts_ms = 0 if starts_at is None else _instant_ms("starts_at", starts_at)
+    ends_ms = None if ends_at is None else _instant_ms("ends_at", ends_at)
+    rule = _rule(cron, every, at, zone)
+    if isinstance(rule, Once) and (starts_at is not None or ends_at is not None):
+        raise ValueError("at= gives one instant; give starts_at= and ends_at= to a schedule with cron= or every=")
+    made = Timetable(rule, starts_ms, ends_ms, jitter_ms, name)
+    if ends_ms is not None and next(made.after(-1), None) is None:
+        raise ValueError(
+            f"the schedule {rule} has no instant from {instant_text(starts_ms)} to {instant_text(ends_ms)}; "
+            "give a later ends_at, or an earlier starts_at"
+        )
+    return made
+
+
+def _rule(cron: str | None, every: Seconds | None, at: datetime | None, zone: str) -> Rule:
     if cron is not None:
         return _cron(cron, zone)
     if every is not None:
@@ -157,10 +246,16 @@ def timetable(
         if period < _SHORTEST_PERIOD:
             raise ValueError(f"every is {every!r}; give at least {_SHORTEST_PERIOD:g} s")
         return Every(milliseconds(period))
-    at_ms = round(durations.instant("at", at) * 1000)
-    if not 0 < at_ms < END_MS:
-        raise ValueError(f"at is {at!r}; give an instant after the beginning of 1970 and before the year 10000")
-    return Once(at_ms)
+    return Once(_instant_ms("at", at))
+
+
+def _instant_ms(parameter: str, instant: datetime | None) -> int:
+    ms = round(durations.instant(parameter, instant) * 1000)
+    if not 0 < ms < END_MS:
+        raise ValueError(
+            f"{parameter} is {instant!r}; give an instant after the beginning of 1970 and before the year 10000"
+        )
+    return ms
 
 
 def instant_text(instant_ms: int) -> str:
