@@ -157,7 +157,7 @@ def as_factor(value: float) -> str:
 
 
 def told(comparison: Comparison, results: Results) -> str:
-    """The table: ours, and how many times better that is than each of the others; and how it was measured."""
+    """The table: ours, and how many times better that is than each of the others."""
     names = others(comparison, results)
     lines = [
         "| | here | " + " | ".join(f"{name} {_TIMES}" for name in names) + " |",
@@ -167,28 +167,37 @@ def told(comparison: Comparison, results: Results) -> str:
         ours = results.rows[figure.row][results.columns.index(_OURS)]
         factors = [as_factor(factor(figure, results, name)) for name in names]
         lines.append(f"| {figure.title} | {as_text(math.nan if ours is None else ours)} | {' | '.join(factors)} |")
-    return "\n".join([*lines, "", how(results)])
+    return "\n".join(lines)
 
 
 def told_alone(results: Results) -> str:
-    """The table as it was printed, and how it was measured."""
+    """The table as it was printed."""
     lines = ["| | " + " | ".join(results.columns) + " |", "| --- " * (1 + len(results.columns)) + "|"]
     for title, figures in results.rows.items():
         cells = [as_text(math.nan if figure is None else figure) for figure in figures]
         lines.append(f"| {title} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", how(results)])
+    return "\n".join(lines)
 
 
-def how(results: Results) -> str:
-    """When, by which command, and on what it was measured."""
-    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    return f"Measured on {results.measured_on} by `{results.command}`, on {results.machine}: {versions}."
+def conditions(results: Results) -> list[str]:
+    """The machine and the versions."""
+    return [results.machine, *(f"{name} {version}" for name, version in results.versions.items())]
+
+
+def how(results: Results, shared: list[str]) -> str:
+    """When and by which command it was measured, and on what else than all."""
+    more = "".join(f", {each}" for each in conditions(results) if each not in shared)
+    return f"Measured on {results.measured_on} by `{results.command}`{more}."
 
 
 def rewritten(page: str, measured: dict[str, Results]) -> str:
     """The page, with what was measured between its marks."""
+    runs = [conditions(results) for results in measured.values()]
+    shared = [each for each in runs[0] if all(each in run for run in runs)]
     tables = {comparison.name: told(comparison, measured[comparison.name]) for comparison in COMPARISONS}
     tables |= {name: told_alone(measured[name]) for name in ALONE}
+    tables = {name: f"{table}\n\n{how(measured[name], shared)}" for name, table in tables.items()}
+    tables["shared"] = f"All on {', '.join(shared)}."
     for name, table in tables.items():
         begin, end = f"<!-- measured: {name} -->\n", "\n<!-- end -->"
         before, found, rest = page.partition(begin)
