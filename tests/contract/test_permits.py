@@ -6,7 +6,7 @@ A new primitive of this kind adds itself to `FAMILY`, and every test here is its
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from math import inf, nan
@@ -23,6 +23,7 @@ from inconcert._core.permits import Permits
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.in_threads import IN_THREADS, threads_at
 from tests.support.lines import in_line
 from tests.support.permits import FAMILY, Member, fill, lapse
 from tests.support.proxy import Proxy
@@ -30,11 +31,18 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 
-@pytest.fixture(params=FAMILY, ids=lambda member: str(member.title))
-def member(request: pytest.FixtureRequest) -> Member:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test with all members of the family, and some from threads, too."""
+    if "member" in metafunc.fixturenames:
+        more = IN_THREADS if metafunc.definition.get_closest_marker("also_in_threads") else []
+        metafunc.parametrize("member", [*FAMILY, *more], ids=lambda member: str(member.title), indirect=True)
+
+
+@pytest.fixture
+def member(request: pytest.FixtureRequest, server: RealServer | RealCluster) -> Iterator[Member]:
     """Each member of the family in turn."""
-    found: Member = request.param
-    return found
+    with threads_at(server.url):
+        yield request.param
 
 
 @pytest.fixture
@@ -78,6 +86,7 @@ async def ended(task: "asyncio.Task[Any]") -> BaseException | None:
 # Exclusion and order.
 
 
+@pytest.mark.also_in_threads
 async def test_never_more_than_the_limit_are_inside(
     permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
@@ -101,6 +110,7 @@ async def test_never_more_than_the_limit_are_inside(
     assert most == member.limit
 
 
+@pytest.mark.also_in_threads
 async def test_those_who_wait_are_served_in_the_order_of_their_arrival(
     permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
@@ -125,6 +135,7 @@ async def test_those_who_wait_are_served_in_the_order_of_their_arrival(
         await lease.release()
 
 
+@pytest.mark.also_in_threads
 async def test_released_permit_goes_to_the_first_in_line(
     permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
@@ -141,6 +152,7 @@ async def test_released_permit_goes_to_the_first_in_line(
         await held.release()
 
 
+@pytest.mark.also_in_threads
 async def test_newcomer_does_not_overtake_the_line(
     permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
@@ -160,6 +172,7 @@ async def test_newcomer_does_not_overtake_the_line(
         await held.release()
 
 
+@pytest.mark.also_in_threads
 async def test_newcomer_does_not_overtake_the_line_when_all_leases_have_lapsed(
     any_concert: Coordinator, permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
@@ -266,6 +279,7 @@ async def test_second_in_line_is_served_when_the_first_gives_up(
         await held.release()
 
 
+@pytest.mark.also_in_threads
 async def test_different_names_do_not_meet(any_concert: Coordinator, member: Member) -> None:
     """Not even names that look like a part of another's keys."""
     async with AsyncExitStack() as stack:
@@ -277,6 +291,7 @@ async def test_different_names_do_not_meet(any_concert: Coordinator, member: Mem
 # Waiting and trying.
 
 
+@pytest.mark.also_in_threads
 async def test_acquire_with_timeout_0_tries_once(permits: Permits[Lease], member: Member) -> None:
     """It raises `AcquireTimeout` when none is free, and never stands in line."""
     leases = await fill(permits, member)
@@ -287,6 +302,7 @@ async def test_acquire_with_timeout_0_tries_once(permits: Permits[Lease], member
         await lease.release()
 
 
+@pytest.mark.also_in_threads
 async def test_acquire_gives_up_after_its_timeout(permits: Permits[Lease], member: Member) -> None:
     """Not before, and it leaves the line."""
     leases = await fill(permits, member)
@@ -299,6 +315,7 @@ async def test_acquire_gives_up_after_its_timeout(permits: Permits[Lease], membe
         await lease.release()
 
 
+@pytest.mark.also_in_threads
 async def test_acquire_timeout_says_what_was_not_free(permits: Permits[Lease], member: Member) -> None:
     """Kind, name and seconds, in the message and as attributes; it is a `TimeoutError`, too."""
     leases = await fill(permits, member)
@@ -310,6 +327,7 @@ async def test_acquire_timeout_says_what_was_not_free(permits: Permits[Lease], m
         await lease.release()
 
 
+@pytest.mark.also_in_threads
 async def test_timeout_of_the_object_is_that_of_acquire_and_async_with(
     any_concert: Coordinator, member: Member
 ) -> None:
@@ -329,6 +347,7 @@ async def test_timeout_of_the_object_is_that_of_acquire_and_async_with(
         await lease.release()
 
 
+@pytest.mark.also_in_threads
 async def test_try_acquire_takes_what_is_free_and_never_waits(permits: Permits[Lease], member: Member) -> None:
     """A lease, or None when all are held."""
     leases = [await permits.try_acquire() for _ in range(member.limit)]
@@ -342,6 +361,7 @@ async def test_try_acquire_takes_what_is_free_and_never_waits(permits: Permits[L
 # Leases.
 
 
+@pytest.mark.also_in_threads
 async def test_lease_says_what_it_is(permits: Permits[Lease]) -> None:
     """Its name, its holder, unique each time, its token and the time that it has left."""
     first = await permits.acquire()
@@ -358,6 +378,7 @@ async def test_lease_says_what_it_is(permits: Permits[Lease]) -> None:
     await second.release()
 
 
+@pytest.mark.also_in_threads
 async def test_second_release_raises_not_held(permits: Permits[Lease]) -> None:
     """And renewing what was released does."""
     lease = await permits.acquire()
@@ -368,6 +389,7 @@ async def test_second_release_raises_not_held(permits: Permits[Lease]) -> None:
         await lease.renew()
 
 
+@pytest.mark.also_in_threads
 async def test_release_after_a_lapse_raises_lease_lost(any_concert: Coordinator, permits: Permits[Lease]) -> None:
     """The error has the facts, and nothing is left."""
     lease = await permits.acquire()
@@ -378,6 +400,7 @@ async def test_release_after_a_lapse_raises_lease_lost(any_concert: Coordinator,
     assert await permits.holders() == []
 
 
+@pytest.mark.also_in_threads
 async def test_lapsed_permit_is_free(
     any_concert: Coordinator, permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
@@ -393,6 +416,7 @@ async def test_lapsed_permit_is_free(
         await held.release()
 
 
+@pytest.mark.also_in_threads
 async def test_waiter_gets_in_when_a_dead_holder_s_lease_lapses(
     any_concert: Coordinator, permits: Permits[Lease]
 ) -> None:
@@ -405,6 +429,7 @@ async def test_waiter_gets_in_when_a_dead_holder_s_lease_lapses(
         assert 0.15 < time.monotonic() - began < 1.5
 
 
+@pytest.mark.also_in_threads
 async def test_waiter_gets_in_when_a_lease_lapses_that_others_outlast(
     any_concert: Coordinator, permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
@@ -421,6 +446,7 @@ async def test_waiter_gets_in_when_a_lease_lapses_that_others_outlast(
         await held.release()
 
 
+@pytest.mark.also_in_threads
 async def test_renew_makes_a_lease_last_a_full_ttl_from_now(any_concert: Coordinator, permits: Permits[Lease]) -> None:
     """On the server and here."""
     lease = await permits.acquire()
@@ -433,6 +459,7 @@ async def test_renew_makes_a_lease_last_a_full_ttl_from_now(any_concert: Coordin
     await lease.release()
 
 
+@pytest.mark.also_in_threads
 async def test_renew_after_a_lapse_raises_lease_lost(any_concert: Coordinator, permits: Permits[Lease]) -> None:
     """A lapsed lease is not brought back to life, even if nobody took the permit."""
     lease = await permits.acquire()
@@ -443,6 +470,7 @@ async def test_renew_after_a_lapse_raises_lease_lost(any_concert: Coordinator, p
     assert await permits.holders() == []
 
 
+@pytest.mark.also_in_threads
 async def test_lease_is_renewed_in_the_background(concert: Coordinator, member: Member) -> None:
     """As long as it is held, it does not end."""
     permits = member.make(concert, "door", ttl=0.3)
@@ -673,6 +701,7 @@ async def _flush_scripts(concert: Coordinator, permits: Permits[Lease], held: li
     await raw(concert).script_flush()
 
 
+@pytest.mark.also_in_threads
 @pytest.mark.parametrize("happening", [_release, _hand_over, _lapse, _delete_keys, _flush_all, _flush_scripts])
 async def test_fencing_token_rises(
     any_concert: Coordinator, permits: Permits[Lease], member: Member, happening: Callable[..., Awaitable[None]]
@@ -686,6 +715,7 @@ async def test_fencing_token_rises(
     assert tokens == sorted(set(tokens))
 
 
+@pytest.mark.also_in_threads
 async def test_fencing_token_rises_although_the_server_s_clock_went_back(
     any_concert: Coordinator, permits: Permits[Lease]
 ) -> None:
@@ -767,6 +797,7 @@ async def test_cancelled_release_releases(permits: Permits[Lease], moment: Momen
 # Bodies.
 
 
+@pytest.mark.also_in_threads
 async def test_one_object_serves_many_tasks(permits: Permits[Lease], member: Member) -> None:
     """Each `async with` ends its own lease, whoever shares the object."""
     tokens: set[int] = set()
@@ -783,6 +814,7 @@ async def test_one_object_serves_many_tasks(permits: Permits[Lease], member: Mem
     assert permits._entered == []
 
 
+@pytest.mark.also_in_threads
 async def test_one_task_may_hold_as_many_as_there_are(permits: Permits[Lease], member: Member) -> None:
     """Nested `async with` on one object, each with a lease of its own, ended from the inside out."""
     async with AsyncExitStack() as stack:
@@ -801,6 +833,7 @@ async def test_nested_body_ends_the_lease_that_it_began(any_concert: Coordinator
         assert await semaphore.holders() == [outer.holder]
 
 
+@pytest.mark.also_in_threads
 async def test_exception_of_the_body_comes_through_unchanged(permits: Permits[Lease]) -> None:
     """Itself, in no group, and the permit is released."""
     error = RuntimeError("the body's own")
@@ -815,6 +848,7 @@ async def test_exception_of_the_body_comes_through_unchanged(permits: Permits[Le
     assert await permits.holders() == []
 
 
+@pytest.mark.also_in_threads
 async def test_exception_of_the_body_wins_over_a_lost_lease(any_concert: Coordinator, permits: Permits[Lease]) -> None:
     """Which is added to it as a note."""
 
@@ -842,6 +876,7 @@ async def test_exception_of_the_body_wins_over_a_cancelled_scope(permits: Permit
     assert await permits.holders() == []
 
 
+@pytest.mark.also_in_threads
 async def test_body_may_release_its_lease_itself(permits: Permits[Lease]) -> None:
     """Early, and nothing is raised at the end."""
     async with permits as lease:
@@ -852,6 +887,7 @@ async def test_body_may_release_its_lease_itself(permits: Permits[Lease]) -> Non
 # Inspection.
 
 
+@pytest.mark.also_in_threads
 async def test_locked_tells_whether_all_are_held(permits: Permits[Lease], member: Member) -> None:
     """True exactly when `acquire` would have to wait."""
     assert not await permits.locked()
@@ -863,6 +899,7 @@ async def test_locked_tells_whether_all_are_held(permits: Permits[Lease], member
         await lease.release()
 
 
+@pytest.mark.also_in_threads
 async def test_holders_are_those_whose_leases_have_not_lapsed(
     any_concert: Coordinator, permits: Permits[Lease], member: Member
 ) -> None:
@@ -1111,6 +1148,7 @@ async def test_lost_lease_is_told_even_when_its_coordinator_closed_meanwhile(
 # Bad input: refused before anything is sent, so the coordinator need not be open.
 
 
+@pytest.mark.also_in_threads
 @pytest.mark.parametrize("ttl", [0, -1, nan, inf, 0.0001, True, "30", None, timedelta(seconds=-1)])
 def test_ttl_is_a_time_above_0(member: Member, ttl: Any) -> None:
     """Anything else is a `ValueError`."""
@@ -1118,6 +1156,7 @@ def test_ttl_is_a_time_above_0(member: Member, ttl: Any) -> None:
         member.make(Coordinator(), "door", ttl=ttl)
 
 
+@pytest.mark.also_in_threads
 @pytest.mark.parametrize("timeout", [-1, -0.001, nan, inf, False, "1", timedelta(seconds=-1)])
 async def test_timeout_is_a_time_from_0(member: Member, timeout: Any) -> None:
     """Anything else but None is a `ValueError`, of the object and of `acquire`."""
@@ -1127,6 +1166,7 @@ async def test_timeout_is_a_time_from_0(member: Member, timeout: Any) -> None:
         await member.make(Coordinator(), "door").acquire(timeout=timeout)
 
 
+@pytest.mark.also_in_threads
 @pytest.mark.parametrize("name", ["", "a" * 513, "ä" * 257, "\ud800", b"door", 7, None])
 def test_name_is_a_string_of_1_to_512_bytes(member: Member, name: Any) -> None:
     """Anything else is `InvalidName`, which is a `ValueError`."""

@@ -1,5 +1,9 @@
-"""Locks, semaphores and rate limiters without an event loop: the promises of the family, from threads."""
+"""Locks, semaphores and rate limiters without an event loop: what the promises of the family do not say of threads.
 
+Those run from threads in `test_permits.py`.
+"""
+
+import inspect
 import multiprocessing
 import os
 import signal
@@ -12,7 +16,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from inconcert import AcquireTimeout, LeaseLost, NotConnected, NotHeld, SyncCoordinator, SyncLease, SyncPermits
+from inconcert import AcquireTimeout, LeaseLost, NotConnected, SyncCoordinator, SyncLease, SyncPermits, SyncProducer
 from inconcert._core.loop_thread import Acquisition
 from tests.support.servers import RealServer
 
@@ -61,67 +65,6 @@ def until(fact: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def test_one_at_a_time_has_it(sync: SyncCoordinator, other: SyncCoordinator, make: Make) -> None:
-    """And tokens rise."""
-    with make(sync, "x") as lease:
-        assert (lease.name, lease.is_lost, lease.remaining > 0) == ("x", False, True)
-        assert make(other, "x").try_acquire() is None
-        assert (make(other, "x").locked(), make(other, "x").holders()) == (True, [lease.holder])
-        with pytest.raises(AcquireTimeout):
-            make(other, "x").acquire(timeout=0.01)
-    second = make(other, "x").try_acquire()
-    assert second is not None
-    assert second.fencing_token > lease.fencing_token
-    second.renew()
-    second.release()
-    with pytest.raises(NotHeld):
-        second.release()
-    assert not make(sync, "x").locked()
-
-
-def test_many_threads_share_one_object(sync: SyncCoordinator, make: Make) -> None:
-    """Each `with` releases its own, and no two are inside."""
-    permits, inside, most = make(sync, "x"), [0], [0]
-
-    def work(_: int) -> int:
-        with permits as lease:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
-            time.sleep(0.001)
-            inside[0] -= 1
-            return lease.fencing_token
-
-    with ThreadPoolExecutor(8) as pool:
-        tokens = list(pool.map(work, range(40)))
-    assert (most[0], len(set(tokens))) == (1, 40)
-
-
-def test_waiter_is_handed_it_in_order(sync: SyncCoordinator, other: SyncCoordinator, make: Make) -> None:
-    """The first in line first."""
-    lease, got = make(sync, "x").acquire(), list[int]()
-
-    def wait(number: int) -> None:
-        with make(other, "x"):
-            got.append(number)
-
-    threads = [threading.Thread(target=wait, args=(number,)) for number in range(3)]
-    for number, thread in enumerate(threads):
-        thread.start()
-        until(partial(_are_in_line, make(sync, "x"), number + 1))
-    lease.release()
-    for thread in threads:
-        thread.join(SOON)
-    assert got == [0, 1, 2]
-
-
-def test_lease_is_renewed_while_the_thread_works(sync: SyncCoordinator, other: SyncCoordinator) -> None:
-    """Though this thread runs no event loop, for longer than its ttl."""
-    with sync.lock("x", ttl=0.5) as lease:
-        time.sleep(0.8)
-        assert not lease.is_lost
-        assert other.lock("x").try_acquire() is None
-
-
 def test_lost_lease_is_known_and_raised_at_the_end(sync: SyncCoordinator) -> None:
     """An error of the body comes first."""
     for error in (None, LookupError("mine")):
@@ -139,13 +82,6 @@ def _lose(sync: SyncCoordinator, error: Exception | None) -> None:
 
 def _evict(sync: SyncCoordinator, name: str) -> None:
     sync._opened_thread().call(partial(sync._concert.release_by_force, "lock", name))
-
-
-def test_body_that_fails_releases(sync: SyncCoordinator, make: Make) -> None:
-    """Its error is unchanged."""
-    with pytest.raises(LookupError, match="mine"), make(sync, "x"):
-        raise LookupError("mine")
-    assert not make(sync, "x").locked()
 
 
 def test_interrupt_leaves_nothing_in_line_and_nothing_held(
@@ -270,6 +206,12 @@ def test_held_fills_the_name_from_the_arguments(sync: SyncCoordinator, other: Sy
 def test_it_produces_too(sync: SyncCoordinator) -> None:
     """What a `SyncProducer` does."""
     assert sync.enqueue("t", [7]).created
+
+
+def test_arguments_are_those_of_a_producer_and_a_label() -> None:
+    """Each by its name, with the same default and type, as `help()` shows them."""
+    mine, theirs = (dict(inspect.signature(each).parameters) for each in (SyncCoordinator, SyncProducer))
+    assert mine == theirs | {"label": mine["label"]}
 
 
 @pytest.mark.parametrize("number", ["ttl", "timeout"])

@@ -42,6 +42,8 @@ def is_chosen(function: str, each: int) -> bool:
 def _case(item: pytest.Item, ids: Container[str], options: Any) -> str:
     """The same for cases of which the first is enough; empty for those that are left out."""
     parts, function = item.path.parts, _function(item)
+    if _is_fake(item) and "in threads" in item.nodeid:  # fakeredis cannot be asked by two event loops at once
+        return ""
     if options.one_each and "unit" not in parts:  # there each case is a script or a page of its own
         return function if is_chosen(function, options.one_each) else ""
     is_twin = _is_fake(item) and item.nodeid.replace("fakeredis", "real") in ids
