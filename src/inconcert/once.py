@@ -16,9 +16,10 @@ import inspect
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from functools import partial
+from functools import cached_property, partial
+from types import FunctionType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import anyio
 import anyio.to_thread
@@ -75,8 +76,7 @@ class Onces:
         while (turn := self._turns.get(name)) is not None:
             if turn.task is asyncio.current_task():
                 raise RuntimeError(f"the computation of once {name!r} asks for its own value, and would wait forever")
-            await asyncio.wait([turn.over])
-            outcome = turn.over.result()
+            outcome = await turn.outcome()
             if isinstance(outcome, InconcertError):
                 raise outcome.with_traceback(None)  # many waiters raise the same error
             if outcome is not None:
@@ -115,7 +115,7 @@ class Onces:
                 task.add_done_callback(lambda _: self._refreshing.pop(wanted.name, None))
             return text
         async with AsyncExitStack() as stack:
-            lease, handed = await wanted.try_enter(stack), _Handed()
+            lease, handed = await wanted.try_enter(stack), _Handed(turn)
             if lease is None:
                 await session.broadcasts.listen(wanted.channel, handed)
                 stack.callback(session.broadcasts.forget, wanted.channel, handed)
@@ -137,30 +137,55 @@ class _Turn:
         session: The open session.
         task: The caller's.
         is_computing: Whether its function runs.
-        over: Done when the turn is over: with the value, an error for all, or None if the next one is to try.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.task = asyncio.current_task()
         self.is_computing = False
-        self.over: asyncio.Future[bytes | InconcertError | None] = session.loop.create_future()
+        self._waiting: dict[asyncio.Future[_Outcome], None] | None = {}  # in their order; None once it is over
+        self._outcome: _Outcome = None
 
-    def end(self, outcome: bytes | InconcertError | None) -> None:
-        """End the turn, unless it is over."""
-        if not self.over.done():
-            self.over.set_result(outcome)
+    async def outcome(self) -> "_Outcome":
+        """Wait until the turn is over: the value, an error for all, or None if the next one is to try."""
+        waiting = self._waiting
+        if waiting is None:
+            return self._outcome
+        waiter: asyncio.Future[_Outcome] = self.session.loop.create_future()
+        waiting[waiter] = None
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            waiting.pop(waiter, None)
+            raise
+
+    def end(self, outcome: "_Outcome") -> None:
+        """End the turn, unless it is over: each of those that wait is woken, in one step."""
+        if self._waiting is not None:
+            waiting, self._waiting, self._outcome = self._waiting, None, outcome
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(outcome)
+
+
+_Outcome = bytes | InconcertError | None
 
 
 class _Handed:
     """Listens for the value that another process has computed.
 
+    All who wait in this process have it with the message, before the leader has left the line.
+
+    Args:
+        turn: Ends with the message.
+
     Attributes:
         text: The value; empty before it comes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn: _Turn) -> None:
         self.text = b""
+        self._turn = turn
         self._waiting = anyio.CancelScope()
 
     async def or_entered(self, stack: AsyncExitStack, lock: Lock) -> Lease | None:
@@ -175,6 +200,7 @@ class _Handed:
     def on_message(self, channel: str, text: bytes) -> None:
         del channel  # there is only one
         self.text = text
+        self._turn.end(text)
         self._waiting.cancel()
 
     def missed(self) -> None:
@@ -189,7 +215,6 @@ class _Wanted:
 
     Attributes:
         name: Which value.
-        channel: Where it is handed over.
         codec: How it becomes JSON, and is read again.
         serves_old: Whether an old value is served while one is computed again.
     """
@@ -197,16 +222,26 @@ class _Wanted:
     def __init__(
         self, ref: SessionRef, name: str, make: Callable[[], object], ttl: Seconds, stale: Seconds | None
     ) -> None:
-        self.name = name
+        self.name = check_name("once", name)
         self._ref = ref
-        self._lock_name = f"once:{check_name('once', name)}"
-        self._keys = ref.keys.of(_Keys, "lock", self._lock_name)
-        self.channel = ref.keys.channel(self._keys.value, "once", name)
         seconds, more = durations.ttl(ttl), 0.0 if stale is None else durations.in_seconds("stale", stale)
         self._ttl_ms, self._kept_ms = milliseconds(seconds), milliseconds(seconds + more)
         self.serves_old = more > 0
         self._make = make
         self.codec = _codec_of(name, make)
+
+    @cached_property
+    def _keys(self) -> _Keys:
+        return self._ref.keys.of(_Keys, "lock", self._lock_name)
+
+    @property
+    def _lock_name(self) -> str:
+        return f"once:{self.name}"
+
+    @property
+    def channel(self) -> str:
+        """Where the value is handed over."""
+        return self._ref.keys.channel(self._keys.value, "once", self.name)
 
     def lock(self, timeout: float | None) -> Lock:
         """The lock of who computes it."""
@@ -261,6 +296,7 @@ async def _refresh(wanted: _Wanted, turn: _Turn) -> None:
 
 
 _codecs: WeakKeyDictionary[Callable[..., object], Codec[Any]] = WeakKeyDictionary()
+_callable: WeakSet[object] = WeakSet()  # plain functions that need no arguments, so that each is looked at once
 
 
 def _codec_of(name: str, make: Callable[[], object]) -> Codec[Any]:
@@ -269,6 +305,8 @@ def _codec_of(name: str, make: Callable[[], object]) -> Codec[Any]:
     Raises:
         TypeError: It is not a function, or needs arguments, or JSON cannot represent its result.
     """
+    if type(make) is FunctionType and make in _callable:
+        return _codecs[make]
     if not callable(make):
         raise TypeError(f"once {name!r} is to call {make!r}, which is not a function; leave out the parentheses")
     with suppress(ValueError):  # a builtin function may have no signature
@@ -284,6 +322,8 @@ def _codec_of(name: str, make: Callable[[], object]) -> Codec[Any]:
         called = getattr(function, "__qualname__", type(function).__qualname__)
         returns = annotations(f"of {called}()", function).get("return")
         codec = _codecs[function] = codec_of(f"the result of {called}()", returns)
+    if type(make) is FunctionType:
+        _callable.add(make)
     return codec
 
 

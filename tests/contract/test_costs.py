@@ -45,6 +45,7 @@ COSTS = {
     "a job, enqueued alone": Cost(bytecodes=1045, commands=6, sent=486),
     "a job, enqueued with many": Cost(bytecodes=246, commands=0, sent=134),
     "a job, run with many": Cost(bytecodes=1290, commands=0.9, sent=160),  # how many end in one turn differs a little
+    "a caller that waits for what another computes once": Cost(bytecodes=331, commands=0, sent=0),
     "an item, put, taken and acknowledged": Cost(bytecodes=3451, commands=48, sent=1870),
 }
 FUNCTIONS = {  # how many a script makes until it usually returns, and where that is
@@ -179,6 +180,23 @@ async def test_jobs(concert: Coordinator, meter: Meter) -> None:
     left[0] = 0
     few, many = [await meter.cost_of(run, before=partial(enqueue, count)) for count in (MANY, 2 * MANY)]
     check("a job, run with many", each_of(few, many))
+
+
+async def test_once(concert: Coordinator, meter: Meter) -> None:
+    """Of callers in one process, from their call to their value."""
+    names = map(str, range(1_000))
+
+    async def make() -> list[int]:
+        await asyncio.sleep(0)
+        return [1]
+
+    async def ask(count: int) -> None:
+        name = next(names)
+        await asyncio.gather(*(concert.once(name, make, ttl=60) for _ in range(count)))
+
+    await ask(2)
+    few, many = [await meter.cost_of(partial(ask, count)) for count in (MANY, 2 * MANY)]
+    check("a caller that waits for what another computes once", each_of(few, many))
 
 
 async def test_hashes_of_many_jobs_are_tables(concert: Coordinator) -> None:

@@ -71,6 +71,28 @@ async def test_all_who_wait_are_handed_the_same_value(
     assert not await any_concert.lock("once:v").locked()
 
 
+async def test_waiters_have_the_value_before_their_leader_has_left_the_line(
+    any_concert: Coordinator, elsewhere: Coordinator, making: Making
+) -> None:
+    """In their order, with the message itself; one that was cancelled leaves the others theirs."""
+    making.may_end.clear()
+    order: list[int] = []
+
+    async def ask(number: int) -> None:
+        assert await elsewhere.once("v", making.make, ttl=60) == 1
+        order.append(number)
+
+    computing = asyncio.create_task(any_concert.once("v", making.make, ttl=60))
+    await eventually(lambda: making.count)
+    asking = [asyncio.create_task(ask(number)) for number in range(6)]
+    await _in_line(any_concert, 1)
+    asking[3].cancel()
+    making.may_end.set()
+    await asyncio.wait([computing, *asking])
+    assert order == [1, 2, 4, 5, 0]
+    assert asking[3].cancelled()
+
+
 async def test_old_value_is_served_at_once_while_one_computes_anew(
     any_concert: Coordinator, elsewhere: Coordinator, making: Making
 ) -> None:
