@@ -19,7 +19,7 @@ class Reaper:
     """The background task that requeues what dead workers hold, at the front.
 
     Any number of reapers may find the same worker: a script decides about its claims.  Entries with which too many
-    workers died with is dead-lettered: it may be what kills them.
+    workers died are dead-lettered: they may be what kills them.
 
     Args:
         session: The open session.
