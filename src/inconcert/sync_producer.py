@@ -41,7 +41,7 @@ from inconcert.tasks.following.watch import RECHECK_AFTER
 from inconcert.tasks.records.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.records.store import UNWATCH, JobKeys, JobKeyspace
 from inconcert.tasks.sending.debounced import DebouncedJob
-from inconcert.tasks.sending.draft import NewJob, enqueue
+from inconcert.tasks.sending.draft import NewJob, enqueue, enqueue_own
 from inconcert.tasks.sending.options import JobOptions
 from inconcert.tasks.sending.task import Task, draft_of
 
@@ -215,7 +215,7 @@ class SyncProducer:
         origin = self._opened().origin
         tracing = self._observers.enqueue_begins(draft.name, draft.options.queue, 1)
         trace = "" if tracing is None else tracing.trace
-        return PreparedJob(self, NewJob.of(draft, origin, self._jobs, trace=trace), tracing)
+        return PreparedJob(self, NewJob.named(draft, origin, self._jobs, trace=trace), tracing)
 
     def put(
         self,
@@ -371,6 +371,9 @@ class SyncProducer:
     def _add(self, job: NewJob) -> str:
         """Enqueue it; returns the id of the live job that has its unique name, empty if it was added."""
         opened, options = self._opened(), job.draft.options
+        if options.id is not None:
+            [other] = opened.run(enqueue_own(job.keys, options.queue, job, opened.origin.new_address()))
+            return str(other, "ascii")
         if options.debounce is None:
             [other] = opened.run(enqueue(job.keys, options.queue, [job]))
             return str(other, "ascii")

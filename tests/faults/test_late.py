@@ -457,6 +457,17 @@ async def _job_that_has_run_does_not_run_again(scene: Scene) -> AsyncGenerator[N
     yield
 
 
+@late("tasks/enqueue_own")
+async def _job_of_a_chosen_id_does_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run() -> None: ...
+
+    async with scene.sent("tasks/enqueue_own"):
+        await run.options(id="one").enqueue()
+    await scene.concert.run_worker("default", burst=True)
+    yield
+
+
 @late("tasks/enqueue_plain")
 async def _plain_jobs_that_have_run_do_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
     @scene.concert.task(name="run", result_ttl=0)

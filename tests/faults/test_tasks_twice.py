@@ -442,6 +442,35 @@ async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
     assert before.ready["q"][-1] == "third"
 
 
+@pytest.mark.twice("tasks/enqueue_own")
+@pytest.mark.parametrize("delay_ms", [0, HOUR])
+async def test_second_enqueue_of_a_chosen_id_adds_nothing(scene: Scene, delay_ms: int) -> None:
+    """It was added; a later request is told of it, also when the earlier one is forgotten."""
+    keys = scene.keys
+
+    async def enqueue(request: str) -> Any:
+        return await scene.run(
+            "tasks/enqueue_own",
+            result=keys.result("own"),
+            stream=keys.stream("own"),
+            items=keys.items("own"),
+            queue_name="q",
+            request=request,
+            id="own",
+            envelope="3 #!2 {}",
+            delay_ms=delay_ms,
+        )
+
+    assert await enqueue("first") == [b""]
+    before = await scene.ledger()
+    assert [await enqueue(request) for request in ("first", "second", "second")] == [[b""], [b"own"], [b"own"]]
+    assert await scene.ledger() == before
+    await scene.forget_requests()
+    assert await enqueue("first") == [b"own"]
+    assert await scene.ledger() == before
+    assert before.delayed["q"].count("own") == 1
+
+
 @pytest.mark.twice("tasks/enqueue_plain")
 async def test_second_plain_enqueue_adds_nothing(scene: Scene) -> None:
     """Though the job has run, and later requests came."""

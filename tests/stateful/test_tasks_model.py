@@ -339,7 +339,8 @@ class TasksModel(RuleBasedStateMachine):
     def cancel(self, pick: int) -> None:
         """Any job: one that waits ends here, one that runs is marked, and with others nothing happens."""
         job, keys = f"job{pick % self.put + 1}", self.keys
-        [queue] = [name for name, jobs in self.delayed.items() if job in jobs] or ["high"]
+        places = [*self.delayed.items(), *self.ready.items()]  # an id without a '.' is one that a caller has chosen
+        [queue] = [name for name, jobs in places if job in jobs] or ["high"]
         command = CANCEL(
             keys,
             self.places[queue],

@@ -29,7 +29,7 @@ def test_unknown_option_is_refused_by_name() -> None:
     options: dict[str, Any] = {"dealy": 5}
 
     with pytest.raises(
-        TypeError, match=r"no option 'dealy'; its options are queue, delay, .*, after, even_if, headers$"
+        TypeError, match=r"no option 'dealy'; its options are queue, delay, .*, after, even_if, id, headers$"
     ):
         Options().changed(**options)
 
@@ -51,6 +51,8 @@ def test_unknown_option_is_refused_by_name() -> None:
         ("unique_until", "ended", ValueError),
         ("unique_until", ["done"], ValueError),
         ("unique_for", float("nan"), ValueError),
+        ("id", "a.b", InvalidName),
+        ("priority", 10, ValueError),
         ("after", "id", TypeError),
         ("after", [7], InvalidName),
         ("after", ["an id"], InvalidName),

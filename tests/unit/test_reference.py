@@ -35,7 +35,7 @@ WANTED = {
     "how-to/tasks.html": "priority, urgent, background task, eta, countdown",
     "how-to/jobs.html": (
         "retry, backoff, jitter, dead letter, DLQ, poison, dedup, deduplication, idempotent, exactly once, unique,"
-        " debounce, chain, DAG, cancel"
+        " debounce, chain, DAG, cancel, custom id"
     ),
     "how-to/groups.html": "chord, canvas, fan-out, map-reduce",
     "how-to/steps.html": "saga, compensation, rollback, workflow, durable execution",

@@ -5,9 +5,10 @@ import re
 
 from inconcert.errors import InvalidName
 
-__all__ = ["check_item_id", "check_job_id", "check_name", "check_namespace", "digest"]
+__all__ = ["check_item_id", "check_job_id", "check_name", "check_namespace", "check_own_id", "digest"]
 
 _LONGEST = 512  # bytes
+_OWN_ID = re.compile(r"[A-Za-z0-9_:+=-]+")  # no '.' and no '@', of which each generated id has one
 _NAMESPACE = re.compile(r"[^\s:{}]{1,64}")  # no braces: they delimit the hash tag; no colon: it ends the namespace
 
 
@@ -62,6 +63,20 @@ def check_job_id(job_id: str) -> str:
     if not _is_one_word(job_id):
         raise InvalidName(f"invalid job id {job_id!r}; pass the string from `Job.id`")
     return job_id
+
+
+def check_own_id(job_id: str) -> str:
+    """Return `job_id` if the caller who enqueues a job can choose it.
+
+    Raises:
+        InvalidName: It is not a string of 1 to 512 letters, digits, `_`, `-`, `:`, `+` and `=` of ASCII.
+    """
+    if not isinstance(job_id, str) or len(job_id) > _LONGEST or not _OWN_ID.fullmatch(job_id):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+        raise InvalidName(
+            f"invalid id {job_id!r} of a job; give 1 to {_LONGEST} letters of ASCII, digits, '_', '-', ':', '+' and "
+            "'=', or a hash of yours"
+        )
+    return str.__str__(job_id)
 
 
 def check_item_id(queue: str, item_id: str) -> str:

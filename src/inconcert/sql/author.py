@@ -18,7 +18,7 @@ from inconcert.queues.queue import Queue, put_terms_of
 from inconcert.queues.store import item_of
 from inconcert.sql.rows import Keep, Terms, Written
 from inconcert.tasks.records.store import JobKeyspace
-from inconcert.tasks.sending.draft import Draft, NewJob, with_options
+from inconcert.tasks.sending.draft import Draft, NewJob, refuse_id, with_options
 from inconcert.tasks.sending.traced import Traced
 
 __all__ = ["HEADER", "Author"]
@@ -120,6 +120,7 @@ def _json(terms: Terms) -> str:
 def _check(draft: object) -> None:
     if not isinstance(draft, Draft):
         raise TypeError(f"an outbox was given {draft!r}; give a call of a task, such as send_email.call(17)")
+    refuse_id(draft, "a row of an outbox")
     options = draft.options
     if options.after:
         raise ValueError(

@@ -9,10 +9,10 @@
 -- ARGV  ids..    of the jobs, 1 to 250
 -- MOVES    queue: cancelled; delayed: cancelled undo admitted; waiting: cancelled undo
 -- RETURNS  {answer, ...}, for each job, or for the first ones if all have more than 2,000 steps and messages: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
---          worker is to stop it; or it is to be undone, and ends then | 3 it had ended, or never existed | 4 it is delayed, and
---          in another queue: nothing is changed
+--          worker is to stop it; or it is to be undone, and ends then | 3 it had ended, or never existed | 4 it is in
+--          another queue, and delayed, or its caller chose its id: nothing is changed
 -- TWICE    the same, and nothing is changed, even if some were replayed in between
--- COST     O(N log D + S), N ids, D delayed jobs of the queue, S steps and messages of these jobs: at most 2,000, or one job's
+-- COST     O(N log D + S), and O(Q) for each whose caller chose its id; N ids, Q jobs in the queue, D delayed jobs of the queue, S steps and messages of these jobs: at most 2,000, or one job's
 -- @include recall
 -- @include remember
 -- @include notify_watchers
@@ -77,6 +77,11 @@ local function cancel(n, id, result)
   local _, _, text = head_of(some_are_limited and state ~= 'waiting' and state ~= 'delayed' and body)
   local key = text and string.match(text, '/[sog]:(%x+)')
   local has_turn = key and redis.call('HGET', places, '@' .. key) == id
+  local has_limits = has_turn or text and some_are_held_back
+  local is_own = not string.find(id, '[.@]')  -- its caller chose it, and it may come again: it does not stay behind
+  if is_own and not was_here[id] and not has_limits and (not state or state == 'cancelling') and redis.call('LREM', queue, 0, id) == 0 then
+    return 4
+  end
   local about = history_of(body)
   local known = about and read_facts(redis.call('HGET', facts, id))
   local attempts = about and known.failures + known.crashes
@@ -84,7 +89,7 @@ local function cancel(n, id, result)
   for _, key in ipairs({bodies, states, facts, pending, unfollowed}) do
     redis.call('HDEL', key, id)
   end
-  if has_turn or text and some_are_held_back then
+  if has_limits then
     redis.call('HSET', places, id, '-' .. text)  -- it may have been about to run: who claims it lets others in
     flag(facts, id, 'l')
     if was_here[id] and state ~= 'delayed' then  -- it lay among those of its priority

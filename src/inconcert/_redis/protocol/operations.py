@@ -42,6 +42,7 @@ _VERBS = {
     "tasks/add_members": "add",
     "tasks/close_group": "close",
     "tasks/enqueue_after": "enqueue",
+    "tasks/enqueue_own": "enqueue",
     "tasks/enqueue_plain": "enqueue",
     "tasks/count_claimed": "stats",
     "tasks/debounce": "enqueue",

@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from inconcert._claims.ends import ENDED_WITH_DEPENDENTS
 from inconcert._claims.keys import QueueKeys
@@ -10,7 +10,8 @@ from inconcert._core.session import Session
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 from inconcert.tasks.records.dependents import pass_on
-from inconcert.tasks.records.store import CANCEL, CANCELLED_TTL, STATES, JobKeys, JobKeyspace
+from inconcert.tasks.records.queue_names import queue_names
+from inconcert.tasks.records.store import CANCEL, CANCELLED_TTL, LOCATE, STATES, JobKeys, JobKeyspace
 
 __all__ = ["HAD_ENDED", "STILL_RUNS", "by_queue", "cancel"]
 
@@ -18,7 +19,9 @@ _log = logging.getLogger("inconcert.tasks")
 
 # What the script answers of a job; anything else if it was cancelled.
 STILL_RUNS, HAD_ENDED = 0, 3
-_IS_ELSEWHERE = 4  # it came to another queue since somebody looked, and is delayed there
+_IS_ELSEWHERE = 4  # it is delayed in another queue, or its caller chose its id, and it is ready in another one
+_UNKNOWN = "none"  # in place of the name of a queue
+_AT_ONCE = 250  # queues in which one script looks
 
 
 async def cancel(
@@ -58,12 +61,15 @@ async def cancel(
     found = dict(zip(ids, answers, strict=True))
     elsewhere = [id_ for id_, answer in found.items() if answer == _IS_ELSEWHERE]
     if elsewhere:
-        for queue, some_ids in (await by_queue(session, keys, elsewhere)).items():
+        places = await by_queue(session, keys, elsewhere)
+        for id_ in places.pop(_UNKNOWN, ()):
+            places.setdefault(await _queue_with(session, keys, id_), []).append(id_)
+        for queue, some_ids in places.items():
             found |= zip(some_ids, await cancel(session, jobs, keys, keys.queue(queue), some_ids), strict=True)
     return [found[id_] for id_ in ids]
 
 
-async def by_queue(session: Session, keys: JobKeys, ids: Sequence[str]) -> Mapping[str, list[str]]:
+async def by_queue(session: Session, keys: JobKeys, ids: Sequence[str]) -> dict[str, list[str]]:
     """Jobs of one partition by the queue in which they are delayed or wait for others; by any other if they do neither.
 
     Cost: 1 round trip.
@@ -74,8 +80,19 @@ async def by_queue(session: Session, keys: JobKeys, ids: Sequence[str]) -> Mappi
     return found
 
 
+async def _queue_with(session: Session, keys: JobKeys, id_: str) -> str:
+    """The queue in which a job is ready; any other if it is in none."""
+    names = await queue_names(session, keys)
+    for start in range(0, len(names), _AT_ONCE):
+        some = names[start : start + _AT_ONCE]
+        _, _, _, name, *_ = await session.run(LOCATE(keys, queues=keys.lists(some), id=id_, names=some))
+        if name:
+            return str(name, "utf-8")
+    return _UNKNOWN
+
+
 def _queue_in(state: str) -> str:
     word, _, about = state.partition(" ")
     if word == "waiting":
         return about.partition(" ")[2]
-    return about if word == "delayed" else "none"
+    return about if word == "delayed" else _UNKNOWN

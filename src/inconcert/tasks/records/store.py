@@ -89,6 +89,7 @@ __all__ = [
     "END_EXPIRED",
     "ENQUEUE",
     "ENQUEUE_AFTER",
+    "ENQUEUE_OWN",
     "ENQUEUE_PLAIN",
     "FIND_SCHEDULE",
     "FOLLOW",
@@ -264,8 +265,9 @@ class JobKeyspace:
     """The partitions of the tasks of a namespace.
 
     The partition of a job is drawn from its unique name, if it has one, otherwise from its id, to which it is appended:
-    `SESSION.NUMBER.PARTITION`.  The jobs of schedules, `TASK@INSTANT`, lie in the partition of their task, as do
-    all jobs of a task with limits, and those enqueued by its name, because it may have limits.
+    `SESSION.NUMBER.PARTITION`.  An id that a caller has chosen has no `.` and no `@`; its partition is drawn from it,
+    and it stays as it is.  The jobs of schedules, `TASK@INSTANT`, lie in the partition of their task, as do all jobs of
+    a task with limits, and those enqueued by its name, because it may have limits.
 
     Args:
         keys: The keys of the namespace.
@@ -335,6 +337,7 @@ ADD_MEMBERS = load("tasks/add_members").bind(JobKeys)
 END_EXPIRED = load("tasks/end_expired+jobs").bind(JobKeys, QueueKeys)
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
 ENQUEUE_AFTER = load("tasks/enqueue_after+jobs").bind(JobKeys, QueueKeys)
+ENQUEUE_OWN = load("tasks/enqueue_own").bind(JobKeys, QueueKeys)
 ENQUEUE_PLAIN = load("tasks/enqueue_plain").bind(JobKeys, QueueKeys)
 RESOLVE_DEPENDENTS = load("tasks/resolve_dependents+jobs").bind(JobKeys)
 OPEN_GROUP = load("tasks/open_group").bind(JobKeys)

@@ -29,7 +29,7 @@ from inconcert.tasks.records.store import (
 from inconcert.tasks.schedules.schedule import LATE_MS, Missed, Overlap, check_missed, check_overlap
 from inconcert.tasks.schedules.stored_schedule import Progress, StoredSchedule, check_schedule_id, id_prefix, is_in_code
 from inconcert.tasks.schedules.timetable import instant_text, timetable
-from inconcert.tasks.sending.draft import Draft
+from inconcert.tasks.sending.draft import Draft, refuse_id
 from inconcert.tasks.sending.enqueue import EnqueueBatcher
 
 __all__ = ["FoundSchedule", "ScheduleCounts", "ScheduleStatus", "Schedules", "count_schedules", "find_schedule"]
@@ -156,6 +156,7 @@ class Schedules:
             raise TypeError(f"{call!r} is not a call of a task; give what task.call(...) returns")
         if (cron is None) + (every is None) + (at is None) != 2:
             raise ValueError(f"schedule {id_!r} needs one rule; give one of cron=, every= and at=")
+        refuse_id(call, "a job of a schedule")
         options = call.options
         if options.after or options.unique is not None or options.delay or options.at is not None:
             raise ValueError(

@@ -12,10 +12,28 @@ from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.tasks.records.envelope import JOB, Call, seal, with_trace
-from inconcert.tasks.records.store import ENQUEUE, ENQUEUE_AFTER, ENQUEUE_PLAIN, JobKeys, JobKeyspace
+from inconcert.tasks.records.store import (
+    ENQUEUE,
+    ENQUEUE_AFTER,
+    ENQUEUE_OWN,
+    ENQUEUE_PLAIN,
+    JobKeys,
+    JobKeyspace,
+)
 from inconcert.tasks.sending.options import Options
 
-__all__ = ["Draft", "NewJob", "Pattern", "check_partition", "enqueue", "enqueue_plain", "stored_as", "with_options"]
+__all__ = [
+    "Draft",
+    "NewJob",
+    "Pattern",
+    "check_partition",
+    "enqueue",
+    "enqueue_own",
+    "enqueue_plain",
+    "refuse_id",
+    "stored_as",
+    "with_options",
+]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -57,7 +75,7 @@ class Pattern(Generic[R_co]):
         self.options = options
         self.limits = limits
         self.is_plain = options.are_plain and not limits
-        self.goes_alone = bool(options.after) or options.debounce is not None
+        self.goes_alone = bool(options.after) or options.debounce is not None or options.id is not None
         self.among = name if limits or (is_by_name and options.unique is None) else ""  # by name, it may have limits
         self.terms = options.terms
         self.marks = options.marks(name, limits) if limits or options.are_marked else b""
@@ -155,6 +173,24 @@ class NewJob(NamedTuple):
         return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace), trace)
 
     @classmethod
+    def named(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace, *, trace: str = "") -> Self:
+        """As `of`; one whose caller has chosen its id has that, and lies in the partition that follows from it.
+
+        Raises:
+            ValueError: Its task has limits, or may have some, which count in another partition.
+        """
+        id_ = draft.options.id
+        if id_ is None:
+            return cls.of(draft, origin, jobs, trace=trace)
+        keys = jobs.of_id(id_)
+        if draft.pattern.among and keys.suffix:
+            raise ValueError(
+                f"{draft!r} has id=, and its task has limits, or may have some, as it is given by name; where jobs are "
+                "spread over several partitions leave id= out, or give a task without limits"
+            )
+        return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace), trace)
+
+    @classmethod
     def beside(cls, draft: Draft[Any], origin: Origin, keys: JobKeys, *, trace: str = "") -> Self:
         """As `of`, in this partition."""
         return cls.under(keys.id_at(origin.new_address()), draft, origin, keys, trace=trace)
@@ -188,6 +224,35 @@ def enqueue(keys: JobKeys, queue: str, batch: Sequence[NewJob]) -> Command:
         jobs += (job.id, job.text, options.delay_ms(), options.unique or "", milliseconds(options.unique_for))
     results = keys.results(job.id for job in batch)
     return ENQUEUE(keys, keys.queue(queue), results=results, queue_name=queue, jobs=jobs)
+
+
+def enqueue_own(keys: JobKeys, queue: str, job: NewJob, request: str) -> Command:
+    """The command that enqueues a job whose caller has chosen its id; it answers as that of `enqueue` does.
+
+    Args:
+        keys: The keys of the partition.
+        queue: The name of the queue.
+        job: The job.
+        request: A token of this call: the id may come again with another.
+    """
+    return ENQUEUE_OWN(
+        keys,
+        keys.queue(queue),
+        result=keys.result(job.id),
+        stream=keys.stream(job.id),
+        items=keys.items(job.id),
+        queue_name=queue,
+        request=request,
+        id=job.id,
+        envelope=job.text,
+        delay_ms=job.draft.options.delay_ms(),
+    )
+
+
+def refuse_id(draft: Draft[Any], what: str) -> None:
+    """Raise ValueError if the caller has chosen the id of this, which such a job cannot have."""
+    if draft.options.id is not None:
+        raise ValueError(f"{draft!r} has id=, which {what} cannot have; give it a header, or enqueue it by itself")
 
 
 def enqueue_plain(keys: JobKeys, queue: str, batch: Sequence[NewJob], session: Origin) -> Command:

@@ -20,7 +20,7 @@ from inconcert.tasks.following.watch import Watches
 from inconcert.tasks.records.dependents import pass_on
 from inconcert.tasks.records.store import JobKeys, JobKeyspace
 from inconcert.tasks.sending.debounced import DebouncedJob
-from inconcert.tasks.sending.draft import Draft, NewJob, enqueue, enqueue_plain
+from inconcert.tasks.sending.draft import Draft, NewJob, enqueue, enqueue_own, enqueue_plain
 from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.traced import Traced
 
@@ -40,6 +40,7 @@ _MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way; the rest wait
 _MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
 
 _ID, _TEXT, _PATTERN = itemgetter(0), attrgetter("text"), attrgetter("pattern")
+_OWN_ID = attrgetter("pattern.options.id")
 _PARENTS, _IS_PLAIN = attrgetter("pattern.options.after"), attrgetter("draft.pattern.is_plain")
 _PLACE = attrgetter("keys", "draft.pattern.options")  # jobs of which it is equal may go in one script
 _JOBS = itemgetter(1)
@@ -112,10 +113,11 @@ class EnqueueBatcher:
         return jobs
 
     async def _add_at_once(self, session: Session, drafts: Sequence[Draft[R]], trace: str) -> list[Job[R]]:
-        jobs = [NewJob.of(draft, session, self._jobs, trace=trace) for draft in drafts]
+        new = _with_own_ids(drafts) if any(map(_OWN_ID, drafts)) else NewJob.of
+        jobs = [new(draft, session, self._jobs, trace=trace) for draft in drafts]
         caller = _Caller(session.loop, len(jobs))
         for (keys, options), alike in groupby(jobs, _PLACE):
-            most = 1 if options.after or options.debounce is not None else _MOST
+            most = 1 if options.after or options.debounce is not None or options.id is not None else _MOST
             for part in _portions(list(alike), most, _MOST_BYTES):
                 self._wait(session, keys, options.queue, (caller, part))
         known = await caller  # as above
@@ -187,9 +189,18 @@ class EnqueueBatcher:
 def _alone(session: Session, keys: JobKeys, queue: str, part: "_Part") -> Call:
     """The call of a job that goes alone."""
     caller, [job] = part
-    if job.draft.options.after:
+    if job.draft.options.debounce is None:
         return _Adding(session, keys, queue, [part])
     return _Debouncing(session, caller, DebouncedJob(job, session.key_ring))
+
+
+def _with_own_ids(drafts: Sequence[Draft[Any]]) -> Callable[..., NewJob]:
+    """The maker of a job of each of these; raises ValueError if two have one id."""
+    ids = [id_ for draft in drafts if (id_ := draft.options.id) is not None]
+    if len(set(ids)) < len(ids):
+        twice = next(id_ for id_ in ids if ids.count(id_) > 1)
+        raise ValueError(f"two of these jobs have id={twice!r}; give each an id of its own")
+    return NewJob.named
 
 
 def _submit(call: Call, session: Session) -> None:
@@ -253,7 +264,12 @@ class _Adding(AwaitedCall):
     def __init__(self, session: Session, keys: JobKeys, queue: str, batch: Sequence[_Part]) -> None:
         self._jobs = jobs = list(chain.from_iterable(map(_JOBS, batch)))
         self._are_plain = all(map(_IS_PLAIN, jobs))
-        command = enqueue_plain(keys, queue, jobs, session) if self._are_plain else enqueue(keys, queue, jobs)
+        if self._are_plain:
+            command = enqueue_plain(keys, queue, jobs, session)
+        elif jobs[0].draft.options.id is not None:
+            command = enqueue_own(keys, queue, jobs[0], session.new_address())
+        else:
+            command = enqueue(keys, queue, jobs)
         super().__init__(command)
         self._batch = batch
         self._observers = session.observers

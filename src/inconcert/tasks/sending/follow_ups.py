@@ -13,7 +13,7 @@ from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.replies import Reply
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.records.store import ACK_AND_ENQUEUE, JobKeys
-from inconcert.tasks.sending.draft import Draft, NewJob
+from inconcert.tasks.sending.draft import Draft, NewJob, refuse_id
 from inconcert.tasks.sending.traced import Traced
 
 __all__ = ["AckAndEnqueue", "draw_follow_ups"]
@@ -36,6 +36,7 @@ def draw_follow_ups(
     for draft in drafts:
         if not isinstance(draft, Draft):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
             raise TypeError(f"what follows job {job_id} is {draft!r}; give task.call(...)")
+        refuse_id(draft, "a job that follows another")
         if draft.options.unique or draft.options.after:
             raise ValueError(
                 f"{draft!r} has unique= or after=, which a job that follows another cannot have; enqueue it in the body"

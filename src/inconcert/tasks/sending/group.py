@@ -30,7 +30,7 @@ from inconcert.tasks.records.store import (
     INSPECT_GROUP,
     OPEN_GROUP,
 )
-from inconcert.tasks.sending.draft import Draft, NewJob
+from inconcert.tasks.sending.draft import Draft, NewJob, refuse_id
 from inconcert.tasks.sending.group_calls import Calls, check_call, check_calls, check_member, each_call
 from inconcert.tasks.sending.traced import Traced
 
@@ -376,6 +376,7 @@ async def open_group(link: JobLink, then: Draft[Any] | None, when: GroupWhen, *,
         raise ValueError(f"when is {when!r}; give 'succeeded' or 'ended'")
     if then is not None:
         check_call(then, "then")
+        refuse_id(then, "the callback of a group")
         if then.options.unique or then.options.after or then.options.at is not None:
             raise ValueError(
                 f"{then!r} has unique=, after= or at=, which the callback of a group cannot have; a delay= counts from "

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from typing import Any, TypeAlias
 
 from inconcert.tasks.records.store import JobKeyspace
-from inconcert.tasks.sending.draft import Draft, check_partition
+from inconcert.tasks.sending.draft import Draft, check_partition, refuse_id
 
 __all__ = ["Calls", "check_call", "check_calls", "check_member", "each_call"]
 
@@ -31,6 +31,7 @@ def check_calls(calls: object) -> None:
 def check_member(draft: Draft[Any], jobs: JobKeyspace, *, callback: str | None = None) -> None:
     """Raise TypeError or ValueError if this cannot be a member of a group, whose callback has this id."""
     check_call(draft, "a member of a group")
+    refuse_id(draft, "a member of a group")
     if callback in draft.options.after:
         raise ValueError(
             f"{draft!r} runs after the callback of its own group, and neither would ever run; enqueue it outside of "

@@ -11,7 +11,7 @@ from inconcert._rules import durations
 from inconcert._rules.defaults import DEFAULT_QUEUE, MAX_ATTEMPTS, MAX_CRASHES, PRIORITY, RESULT_TTL
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
-from inconcert._rules.names import check_job_id, check_name
+from inconcert._rules.names import check_job_id, check_name, check_own_id
 from inconcert.errors import InvalidName
 from inconcert.tasks.following.job import Job
 from inconcert.tasks.records.envelope import Envelope, marks_of, terms_of
@@ -115,6 +115,13 @@ class JobOptions(TypedDict, total=False):
     None, the default, if each must have succeeded.
     """
 
+    id: str | None
+    """The id of the job: while there is one of it, or its result is kept, that one is returned, `created` False.
+
+    Letters, digits, `_`, `-`, `:`, `+` and `=`. Not together with `unique` or `after`. None, the default, for an id of
+    its own.
+    """
+
     headers: Mapping[str, str]
     """Small strings that travel with the job, such as a tenant or a request id; see `ClaimedJob.headers`.
 
@@ -142,6 +149,7 @@ class Options:
     max_wait: float | None = None
     after: tuple[str, ...] = ()
     even_if: EvenIf | None = None
+    id: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     history: int = 0  # set by a task: how many ends of its jobs are kept
     on_dead: tuple[str, ...] = ()  # set by a task: the task that is told if one is dead-lettered, and its queue
@@ -154,9 +162,9 @@ class Options:
             TypeError: There is no option of this name, `after` is not a list, or `headers` are not strings.
             ValueError: A number is out of its range; `at` has no time zone, or comes with `delay` or `after`; `after`
                 has more than 100 jobs; `headers` have more than 8 KiB, or are not valid Unicode; `debounce` or
-                `max_wait` comes without an option it needs, or with one it excludes.
-            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
-                job id.
+                `max_wait` comes without an option it needs, or with one it excludes; `id` with `unique` or `after`.
+            InvalidName: The queue or the unique name is empty or longer than 512 bytes, an entry of `after` is not a
+                job id, or a caller cannot choose this `id`.
         """
         if not options:
             return self
@@ -172,6 +180,10 @@ class Options:
         changed = replace(self, **checked, given=tuple(sorted({*self.given, *as_default})))
         if changed.at is not None and changed.after:
             raise ValueError("a job has both at= and after=; give it a delay=, which counts from the end of the others")
+        if changed.id is not None and (changed.unique is not None or changed.after):
+            raise ValueError(
+                f"a job has id={changed.id!r} beside unique= or after=; there is one job of an id: leave the other out"
+            )
         if changed.debounce is None and changed.max_wait is None:
             return changed
         if options.get("unique_until") == "done":
@@ -209,7 +221,7 @@ class Options:
     @cached_property
     def are_plain(self) -> bool:
         """True if a job with them may run at once, and is known by its id alone."""
-        is_known_by_id = self.unique is None and not self.after
+        is_known_by_id = self.unique is None and not self.after and self.id is None
         return is_known_by_id and not self.delay and self.at is None and self.priority == PRIORITY
 
     @cached_property
@@ -337,5 +349,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "max_wait": lambda value: None if value is None else _above_zero("max_wait", value),
     "after": _after,
     "even_if": _even_if,
+    "id": lambda value: None if value is None else check_own_id(value),
     "headers": _headers,
 }
