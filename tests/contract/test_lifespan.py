@@ -12,7 +12,10 @@ from inconcert import ClaimedJob, Coordinator, JobFailed, JobStatus, current_job
 from inconcert.testing import drain
 from tests.support.background import in_background
 from tests.support.eventually import eventually
+from tests.support.jobs import lapse_all
 from tests.support.ledger import ledger_of
+from tests.support.servers import RealServer
+from tests.support.short_lease import with_lease
 
 
 class Surroundings:
@@ -223,6 +226,20 @@ async def test_cancelled_worker_ends_it_after_its_jobs(any_concert: Coordinator)
         await asyncio.wait([worker], timeout=5)
         assert worker.cancelled()
     assert around.events == ["begins", "job begins", "job ends", "ends"]
+
+
+async def test_it_goes_on_when_jobs_of_it_are_lost(server: RealServer, namespace: str) -> None:
+    """As after a freeze of the process: its worker begins anew under another id, in the same lifespan."""
+    async with with_lease(Coordinator(server.url, namespace=namespace), 1.0) as concert:
+        around = Surroundings(concert)
+        job = await around.task.enqueue(60)
+        async with in_background(concert.run_worker("default")):
+            await eventually(lambda: "job begins" in around.events)
+            await lapse_all(concert)
+            await eventually(lambda: around.events.count("job begins") > 1)
+            await job.cancel()
+    assert around.events[:4] == ["begins", "job begins", "job ends", "job begins"]
+    assert (around.events.count("begins"), around.events[-1]) == (1, "ends")
 
 
 async def test_second_cancellation_cancels_its_end(any_concert: Coordinator) -> None:

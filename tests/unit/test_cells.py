@@ -221,6 +221,50 @@ CELLS: dict[str, dict[str, list[str]]] = {
     },
 }
 
+_SYNC = "contract/test_sync_coordinator.py::"
+BESIDE_JOBS = ("cancelled", "killed", "frozen", "closes")
+CELLS_BESIDE_JOBS: dict[str, dict[str, list[str]]] = {
+    "Lifespan": {
+        "cancelled": [
+            "contract/test_lifespan.py::test_cancelled_worker_ends_it_after_its_jobs",
+            "contract/test_lifespan.py::test_second_cancellation_cancels_its_end",
+        ],
+        "killed": ["faults/test_lifespan_faults.py::test_each_of_several_processes_has_one_of_its_own"],
+        "frozen": ["contract/test_lifespan.py::test_it_goes_on_when_jobs_of_it_are_lost"],
+        "closes": ["faults/test_lifespan_faults.py::test_terminated_worker_ends_it_after_the_last_job"],
+    },
+    "Once": {
+        "cancelled": ["contract/test_once.py::test_cancelled_caller_leaves_the_computation_to_the_next"],
+        "killed": ["faults/test_once_faults.py::test_next_computes_when_the_holder_was_killed"],
+        "frozen": ["contract/test_once.py::test_lost_lease_stops_the_function_and_the_next_computes"],
+        "closes": ["contract/test_once.py::test_closing_ends_who_waits_and_what_is_computed_anew"],
+    },
+    "Without an event loop": {
+        "cancelled": [
+            f"{_SYNC}test_interrupt_leaves_nothing_in_line_and_nothing_held",
+            f"{_SYNC}test_what_is_granted_to_an_interrupted_caller_is_released",
+        ],
+        "killed": ["contract/test_permits.py::test_waiter_gets_in_when_a_dead_holder_s_lease_lapses"],
+        "frozen": [
+            f"{_SYNC}test_lost_lease_is_known_and_raised_at_the_end",
+            "contract/test_permits.py::test_lapsed_permit_is_free",
+        ],
+        "closes": [f"{_SYNC}test_closing_releases_and_wakes_who_waits"],
+    },
+    "Budgets": {
+        "cancelled": [
+            "faults/test_reservations_faults.py::test_cancelled_at_any_await_takes_all_or_none",
+            "contract/test_reservations.py::test_estimate_counts_if_nothing_else_is_said",
+        ],
+        "killed": ["faults/test_reservations_faults.py::test_estimate_of_a_killed_process_counts"],
+        "frozen": ["contract/test_reservations.py::test_more_than_all_never_comes_back"],
+        "closes": [
+            "faults/test_reservations_faults.py::test_settlement_of_a_process_that_closes_at_once_counts",
+            "contract/test_reservations.py::test_closed_coordinator_settles_nothing",
+        ],
+    },
+}
+
 
 def lines() -> dict[str, list[str]]:
     """The events in the table of each heading."""
@@ -235,18 +279,20 @@ def lines() -> dict[str, list[str]]:
 def test_page_has_a_table_for_each_feature_with_the_same_lines() -> None:
     """In the same order."""
     found = lines()
-    assert list(found) == list(CELLS)
+    assert list(found) == [*CELLS, *CELLS_BESIDE_JOBS]
     for title, events in found.items():
-        assert len(events) == len(EVENTS), title
-        for event, word in zip(events, EVENTS, strict=True):
+        words = EVENTS if title in CELLS else BESIDE_JOBS
+        assert len(events) == len(words), title
+        for event, word in zip(events, words, strict=True):
             assert word in event, (title, event)
 
 
-@pytest.mark.parametrize("feature", CELLS)
+@pytest.mark.parametrize("feature", [*CELLS, *CELLS_BESIDE_JOBS])
 def test_each_line_has_a_test(feature: str) -> None:
     """That is there by this name."""
-    assert CELLS[feature].keys() == set(EVENTS)
-    for tests in CELLS[feature].values():
+    cells = CELLS.get(feature) or CELLS_BESIDE_JOBS[feature]
+    assert cells.keys() == set(EVENTS if feature in CELLS else BESIDE_JOBS)
+    for tests in cells.values():
         for named in tests:
             file, _, name = named.partition("::")
             text = (ROOT / "tests" / file).read_text("utf-8")
