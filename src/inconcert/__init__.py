@@ -110,7 +110,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
     from inconcert.tasks.records.counts import DurationSpread, EndCounts, TaskCounts
     from inconcert.tasks.records.deaths import DeadJob
     from inconcert.tasks.records.history import EndedJob
-    from inconcert.tasks.records.limits import JobKey, KeyOnDead, KeyOrder, Limit, Rate
+    from inconcert.tasks.records.limits import JobCost, JobKey, KeyOnDead, KeyOrder, Limit, Rate
     from inconcert.tasks.records.retry import Retry
     from inconcert.tasks.records.status import JobStatus
     from inconcert.tasks.running.claimed_job import ClaimedJob, current_job
@@ -176,6 +176,7 @@ __all__ = [
     "ItemNotFound",
     "Job",
     "JobCancelled",
+    "JobCost",
     "JobExpired",
     "JobFailed",
     "JobInfo",
@@ -337,6 +338,7 @@ _HOMES = {
     "ItemNotFound": "errors",
     "Job": "tasks.following.job",
     "JobCancelled": "errors",
+    "JobCost": "tasks.records.limits",
     "JobExpired": "errors",
     "JobFailed": "errors",
     "JobKey": "tasks.records.limits",

@@ -165,6 +165,11 @@ def test_durable_steps() -> None:
     ]
 
 
+def test_shared_limit() -> None:
+    """Of both tasks together three run at once."""
+    assert run("shared_limit") == ["at once, at most: {'api': 3}"]
+
+
 def test_limits() -> None:
     """All are imported, and never more at once than may."""
     *imported, at_once = run("limits")

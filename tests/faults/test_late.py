@@ -93,6 +93,7 @@ BOUNDED = {
     "tasks/follow": "a child that has ended is told of its parent's end, and then forgotten",
     "tasks/forget": "a child that has ended stays forgotten",
     "tasks/go_on": "the key of a job that was replayed meanwhile, and has died again, goes on",
+    "tasks/let_in": "it lets those in that may come by now, as any worker may that looks",
     "tasks/lift_limits": "it lifts what no job had for two minutes by now, as any worker may that looks",
     "tasks/passed_on": "what was passed on stays so; what somebody passes on may be passed on twice",
     "tasks/tell": "a child is told of each parent once",

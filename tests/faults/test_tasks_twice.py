@@ -588,6 +588,26 @@ async def test_second_lifting_of_a_limit_changes_nothing(scene: Scene) -> None:
     assert await scene.client.hget(scene.keys.places, "ab") != b"1 1 0"
 
 
+@pytest.mark.twice("tasks/let_in")
+async def test_second_look_at_the_lines_lets_nobody_in(scene: Scene) -> None:
+    """The first has kept the only place for the first in line."""
+    line, limits = "a1b2", "/w1.x61:a1b2"
+    await scene.client.hset(scene.keys.places, "+", f"{line} x61 - 0 0 0")
+    for order, job in enumerate(("first", "last"), 1):
+        await scene.client.hset(scene.keys.bodies, job, f"{order} 3{limits} {{}}")
+        await scene.client.zadd(scene.keys.held_back, {f"{line} {order:014d} {job}": 0})
+        await scene.client.zadd(scene.place.delayed, {job: 4e15 + order})
+        await scene.client.hset(scene.keys.states, job, "delayed q")
+    assert await scene.run("tasks/let_in", queues=[], names=[]) == [0, b"q"]
+    letting_in = {"queues": (scene.place.queue, scene.place.bell, scene.place.delayed), "names": ["q"]}
+    next_ms, name = await scene.run("tasks/let_in", **letting_in)
+    assert (name, 0 < next_ms <= 1000) == (b"q", True)
+    assert await scene.client.lindex(scene.place.queue, 0) == b"first"
+    before = await scene.ledger()
+    assert (await scene.run("tasks/let_in", **letting_in))[1:] == [b"q"]
+    assert await scene.ledger() == before
+
+
 @pytest.mark.twice("tasks/end_expired")
 async def test_second_look_at_what_has_expired_ends_nothing(scene: Scene) -> None:
     """What was ended is dead once, and stays so."""

@@ -34,8 +34,8 @@ FACES = {
     "Consumer": "claim stop try_claim",
     "Coordinator": (
         "add_enqueue_middleware add_middleware barrier chat close consume cron election embedded enqueue "
-        "enqueue_many event every explain from_client from_env group index inspect latch lifespan lock locks "
-        "locks_held mailbox members once open ping queue rate_limiter rate_limiters redis redis_cluster "
+        "enqueue_many event every explain from_client from_env group index inspect latch lifespan limit lock locks "
+        "locks_held mailbox members once open ping queue rate rate_limiter rate_limiters redis redis_cluster "
         "release_by_force run_worker rwlock schedules semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
@@ -80,8 +80,8 @@ FACES = {
     "Lease": "fencing_token holder is_lost kind lost name previous_lost release remaining renew",
     "Leases": "fencing_tokens get is_lost items keys lost release remaining renew values",
     "Left": "member",
-    "Limit": "jobs",
-    "LimitStats": "in_use places queue",
+    "Limit": "jobs name",
+    "LimitStats": "in_use name places queue",
     "Lock": "acquire holders locked try_acquire waiters",
     "Locks": "acquire try_acquire",
     "Lost": "member",
@@ -101,7 +101,7 @@ FACES = {
     "QuorumLock": "acquire holders locked try_acquire",
     "RWLock": "read write",
     "RateDecision": "is_allowed remaining retry_after",
-    "Rate": "burst jobs per",
+    "Rate": "burst jobs name per",
     "RateLimiter": "acquire inspect refund reserve reset try_acquire",
     "RateLimiters": "acquire reserve try_acquire",
     "RateStatus": "full_in remaining waiting",

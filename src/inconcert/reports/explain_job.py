@@ -173,7 +173,7 @@ class JobQuestion:
         self, queue: str, task: str, workers: Sequence[WorkerStatus], due: str | None
     ) -> Reason | None:
         """The limit, rate or turn that it waits for, if any."""
-        running = [job.id for worker in workers for job in worker.running if job.task == task]
+        running = [job.id for worker in workers for job in worker.running]
         return await explain_limits(
             self._ref.session, self._keys, self._id, task=task, queue=queue, due=due, running=running
         )

@@ -40,7 +40,7 @@ async def explain_limits(
         task: The name of its task.
         queue: The name of its queue.
         due: When it is due, in words; None if that is not known.
-        running: The ids of all jobs of its task that run.
+        running: The ids of all jobs that run: those of other tasks may have a place in a limit that is shared.
     """
     found: _Line | None = None
     holders: list[str] = []
@@ -54,6 +54,8 @@ async def explain_limits(
     assert found is not None  # noqa: S101 - it was looked for at least once
     limits, line = found.limits.decode(), found.line.decode()
     behind = f"; before it in line: {found.ahead:,}" if found.ahead else ""
+    if let_in := re.search(rf"/w(\S+):{line}", limits):
+        return _let_in(let_in[1], found, f"{_by(holders)}{behind}", task)
     if re.search(rf"/r\d+,\d+:{line}", limits):
         due = f"; it is the next, and due {due}" if due else ""
         each = f"one job begins each {_interval(found.most / 1e6)}"
@@ -69,6 +71,25 @@ async def explain_limits(
         return Reason("turn", text)
     whose = "" if line == limit_of(task, queue) else "its key in "
     return Reason("limit", f"it waits for a place in the limit of {whose}its task {task!r}: {places}{behind}")
+
+
+def _let_in(text: str, line: _Line, others: str, task: str) -> Reason:
+    """The limit or the rate for which a job waits that several tasks share, or of which it takes its own part."""
+    limit = re.match(r"(\d+)\.x([0-9a-f]+)", text)
+    rate = re.search(r",(\d+)\.\d+\.(\d+)\.([yz])([0-9a-f]+)", text)
+    if limit and (rate is None or line.in_use >= line.most > 0):
+        places = f"{line.in_use:,} of {line.most or int(limit[1]):,} places are taken"
+        return Reason(
+            "limit", f"it waits for a place in the limit {_named(limit[2])}, which tasks share: {places}{others}"
+        )
+    assert rate is not None  # noqa: S101 - it waits for one of them
+    whose = f"the rate {_named(rate[4])}, which tasks share," if rate[3] == "y" else f"the rate of its task {task!r},"
+    cost = f"each {_interval(int(rate[1]) / 1e6)} gives 1, and it takes {int(rate[2]):,}"
+    return Reason("rate", f"it waits for {whose} of which {cost}{others}")
+
+
+def _named(text: str) -> str:
+    return repr(bytes.fromhex(text).decode())
 
 
 async def _behind(session: Session, keys: JobKeys, turn: str, task: str) -> str:

@@ -18,6 +18,7 @@
 --          which attempt this is, how many attempts failed, whether somebody wants it cancelled, where it comes from,
 --          and its flags, see flag.lua
 --          | {2, ...}: the same, and limits are in use: without plugs it has stopped at a job that has some
+--          | {3, ...}: the same, and tasks/let_in may let some come
 --          | {0}: this worker was presumed dead
 -- TWICE    the jobs of the first run again, as far as they are not done, and no others; none after a later claim
 -- COST     O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
@@ -196,8 +197,12 @@ end
 -- Answer, and note what was taken.
 -- @only jobs
 uses_limits = redis.call('EXISTS', places) == 1
+local some_are_to_be_let_in = limited.asks or last_number == number and redis.call('HEXISTS', places, '+') == 1
 -- @end
 local answer = {uses_limits and 2 or 1, next_ms, now_ms}
+-- @only jobs
+answer[1] = some_are_to_be_let_in and 3 or answer[1]
+-- @end
 local claims = {'#', number .. ' ' .. table.concat(ids, ' ')}
 local running = {}
 local since, runs, tried = string.format(' %.0f ', now_ms), 'running ' .. worker, {}  -- attempt -> the middle of a claim

@@ -4,7 +4,7 @@
 -- begun: until `debt_us`, which no burst cuts, so that two releases in turn let no more begin than the faster.
 -- `next_id` is the job that was told to come next, due at `due_ms`.  `rates` has what was read before.
 local function read_rate(rates, places, text, put_ms, now_us)
-  local interval_us, burst_us, limit = string.match(text, '^r(%d+),(%d+):(%x+)$')
+  local interval_us, burst_us, limit = string.match(text, '^r(%d+),(%d+):(%w+)$')
   local rate = rates[limit]
   if not rate then
     local used_us, due_ms, interval, burst, at_ms, debt_us, next_id = string.match(

@@ -17,7 +17,8 @@ local function replace_next(places, held_back, states, queues, limits)
     end
     local rate = string.match(text, '^/(r[^/]+)')
     texts[rate or ''] = true
-    for limit in string.gmatch(rate and text or '', '/%d+:(%x+)') do  -- it may have left their lines, and waited for the rate
+    local is_before = rate or string.find(text, '/w', 1, true)  -- it may have left the lines of limits, and waited for the rate
+    for limit in string.gmatch(is_before and text or '', '/%d+:(%x+)') do
       if limit ~= key then  -- a turn comes otherwise
         left[limit] = (left[limit] or 0) + 1
       end

@@ -3,6 +3,7 @@
 -- Returns how many came; `limited.due_ms` is when the next one comes for which it is too early, if there is one.
 -- @include admit_next
 -- @include hold_back
+-- @include keep_waits
 -- @include limit_text
 -- @include next_in_order
 -- @include next_turn
@@ -15,6 +16,7 @@ local function settle_places(limited, queues, queue_name)
   if #taken > 0 then
     redis.call('HSET', places, unpack(taken))
   end
+  keep_waits(limited)
   if #limited.held > 0 then
     hold_back(held_back, queues[3], states, queue_name, limited.held)
   end

@@ -2,6 +2,7 @@
 -- takes; or it has expired, and needs none, but in strict order its turn.  Otherwise it is held back, in the line of its key, or of
 -- the first limit that is full.  `state` is the job's, nil if it was not asked for.  What is to be written gathers in `limited`, for
 -- `settle_places`.
+-- @include add_wait
 -- @include head_of
 -- @include next_order
 -- @include note_limits
@@ -47,8 +48,17 @@ local function take_places(limited, id, text, state)
     limited.due_ms = expires_ms and math.min(expires_ms, limited.due_ms or expires_ms) or limited.due_ms
     limited.held[#limited.held + 1] = {id = id, limit = line, order = place, is_ready = key and is_late and not limits.key_counts}
   end
+  if line and not is_ending and limits.wait and line == limits.wait.line then
+    add_wait(limited, limits.wait)
+  end
   if line then
     return is_ending  -- it needs no place for that
+  end
+  local wait = limits.wait
+  if wait and wait.rate then
+    local rate = limited.rates[wait.of_rate]
+    local cost_us = math.min(wait.cost * rate.interval_us, rate.burst_us)
+    rate.used_us, rate.debt_us = rate.used_us + cost_us, rate.debt_us + cost_us
   end
   if limits.rate then
     local rate = limited.rates[limits.of_rate]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # imported with the first task
     from inconcert.tasks.front.parts import TaskParts
     from inconcert.tasks.operating.admin import Tasks
     from inconcert.tasks.records.deaths import DeadJob
-    from inconcert.tasks.records.limits import JobKey, KeyOnDead, KeyOrder, Limit, Rate
+    from inconcert.tasks.records.limits import JobCost, JobKey, KeyOnDead, KeyOrder, Limit, Rate
     from inconcert.tasks.records.retry import Backoff
     from inconcert.tasks.records.store import JobKeyspace
     from inconcert.tasks.running.claimed_job import ClaimedJob
@@ -96,6 +96,59 @@ class TaskCoordinator:
         """Schedules that operators change while workers run. See `Schedules`."""
         return self._parts.schedules
 
+    def limit(self, name: str, jobs: int) -> "Limit":
+        """Limit how many jobs of several tasks run at once, in any queues and over all workers.
+
+        ```python
+        openai = concert.limit("openai", 20)
+
+
+        @concert.task(limit=openai)
+        async def summarize(text: str) -> str: ...
+
+
+        @concert.task(queue="chat", limit=openai)
+        async def answer(question: str) -> str: ...
+        ```
+
+        Processes that give the same name share it. If they give other numbers, that of the job which was enqueued last
+        counts for all.
+
+        Args:
+            name: Its name; it may be given again, with the same number.
+            jobs: How many, 1 or more.
+
+        Returns:
+            What `limit=` of `task` takes.
+
+        Raises:
+            ValueError: `jobs` is out of its range, or another number was given for this name.
+            InvalidName: The name is empty or longer than 512 bytes.
+        """
+        from inconcert.tasks.records.limits import Limit
+
+        return self._registry.name_limit(Limit(jobs, name=name))
+
+    def rate(self, name: str, jobs: int, *, per: Seconds, burst: int | None = None) -> "Rate":
+        """Limit how many jobs of several tasks begin in a period, in any queues and over all workers.
+
+        Args:
+            name: As for `limit`.
+            jobs: How many in a period, as for `Rate`; with `cost=` of `task`, how much they may take.
+            per: The period, in seconds.
+            burst: How many may begin at once after a quiet time; None for as many as `jobs`.
+
+        Returns:
+            What `rate=` of `task` takes.
+
+        Raises:
+            ValueError: A number is out of its range, or others were given for this name.
+            InvalidName: The name is empty or longer than 512 bytes.
+        """
+        from inconcert.tasks.records.limits import Rate
+
+        return self._registry.name_limit(Rate(jobs, per, burst, name=name))
+
     @overload
     def task(self, function: Callable[P, R], /) -> "Task[P, R]": ...
 
@@ -122,6 +175,7 @@ class TaskCoordinator:
         share: bool = False,
         key_order: "KeyOrder | None" = None,
         key_on_dead: "KeyOnDead | None" = None,
+        cost: "JobCost | None" = None,
         history: int = 0,
         on_dead: "Task[[DeadJob], Any] | None" = None,
     ) -> "Callable[[Callable[P, R]], Task[P, R]]": ...
@@ -148,6 +202,7 @@ class TaskCoordinator:
         share: bool = False,
         key_order: "KeyOrder | None" = None,
         key_on_dead: "KeyOnDead | None" = None,
+        cost: "JobCost | None" = None,
         history: int = 0,
         on_dead: "Task[[DeadJob], Any] | None" = None,
     ) -> object:
@@ -169,9 +224,10 @@ class TaskCoordinator:
             retry_on: Failures of these classes are retried; others dead-letter the job at once.
             backoff: Number of failed attempts, 1 or more -> seconds before the next. By default 1 s, 2 s, 4 s ... up to
                 5 min, each within 25 % of that.
-            limit: How many of its jobs run at once, over all workers: `Limit(5)`. The others wait, and hold up no jobs
-                behind them. None for no limit.
-            rate: How many of its jobs begin in a period, over all workers: `Rate(100, per=60.0)`. None for no limit.
+            limit: How many of its jobs run at once, over all workers: `Limit(5)`, or one that several tasks share, as
+                `Coordinator.limit` returns it. The others wait, and hold up no jobs behind them. None for no limit.
+            rate: How many of its jobs begin in a period, over all workers: `Rate(100, per=60.0)`, or one that several
+                tasks share, as `Coordinator.rate` returns it. None for no limit.
             key: Given the arguments of a job, returns its key, a string or a whole number, such as its tenant.
             key_limit: How many jobs of each key run at once; needs `key`.
             share: Whether keys take turns, so that one with a million jobs does not delay one with ten; needs `key`.
@@ -179,6 +235,8 @@ class TaskCoordinator:
                 and the deaths of workers; needs `key`. None for no such order.
             key_on_dead: If a job of a key in strict order is dead-lettered, `stop` has the next ones wait until it is
                 replayed or purged, and `go_on` lets them run. None for `stop`.
+            cost: What a job takes of the rate: a whole number from 0 to its burst, or a function that is given the
+                arguments of a job and returns one; needs `rate`. None for 1.
             history: Of how many of its last jobs the server keeps how they ended, for `Task.history`: up to 10,000; 0
                 for none.
             on_dead: A task of which a job is enqueued if one of its jobs is dead-lettered, by the script that does
@@ -190,7 +248,7 @@ class TaskCoordinator:
                 a function, or share not a bool; `on_dead` is not a task that takes a `DeadJob`.
             ValueError: A task of this name is registered already, a number is out of its range, `key` is given without
                 `key_limit`, `share` and `key_order`, or one of these without it; `key_order` is given with one of the
-                other two, or `key_on_dead` without it; one of these has another value;
+                other two, or `key_on_dead` without it; one of these has another value; `cost` is given without `rate`;
                 or `on_dead` has limits, and jobs are spread over several partitions.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
@@ -216,7 +274,7 @@ class TaskCoordinator:
             given=(),
         )
         retrying = RetryPolicy(retry_on, backoff)
-        limits = TaskLimits(limit, key, key_limit, rate, share, key_order, key_on_dead)
+        limits = TaskLimits(limit, key, key_limit, rate, share, key_order, key_on_dead, cost)
 
         def register(function: Callable[..., object]) -> "Task[..., object]":
             return self._registry.register(function, name=name, defaults=defaults, limits=limits, retrying=retrying)
@@ -268,6 +326,9 @@ class TaskCoordinator:
                 date from `starts_at` to `ends_at`; or another argument is out of its range.
             ImportError: An expression is given, and the extra is not installed.
             TypeError: It is not applied to a task, or the task cannot be called without arguments.
+
+        A task with a limit or a rate that others share cannot be on a timetable if jobs are spread over several
+        partitions: that is a ValueError where it is applied.
         """
         from inconcert.tasks.schedules.schedule import Schedule, check_missed, check_overlap
         from inconcert.tasks.schedules.timetable import timetable
@@ -280,7 +341,7 @@ class TaskCoordinator:
         check_overlap(overlap, check_missed(missed))
 
         def schedule(task: "Task[P, R]") -> "Task[P, R]":
-            self._registry.schedule(Schedule(task, when, missed, overlap))
+            self._registry.schedule(Schedule(task, when, missed, overlap), are_spread=self._partitions > 1)
             return task
 
         return schedule

@@ -7,7 +7,7 @@ from itertools import chain
 from inconcert._core.session import Session
 from inconcert._redis.protocol.replies import Reply, rows
 from inconcert._redis.wire.call import Call
-from inconcert.tasks.records.limits import limit_of
+from inconcert.tasks.records.limits import SHARED, Limit, limit_of, shared_limit
 from inconcert.tasks.records.store import PLACES_IN_USE, STATS, JobKeyspace, StatsRow
 from inconcert.tasks.running.workers import Workers
 
@@ -54,12 +54,14 @@ class LimitStats:
     Attributes:
         queue: The queue of its jobs.
         places: How many of its jobs may run at once.
-        in_use: How many are claimed now.
+        in_use: How many are claimed now; of a limit that tasks share, of all of these.
+        name: The name of a limit that tasks share; None for one that the task has to itself.
     """
 
     queue: str
     places: int
     in_use: int
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ async def read_stats(
     jobs: JobKeyspace,
     workers: Workers,
     queues: Sequence[str],
-    limits: Mapping[str, tuple[str, int]],
+    limits: Mapping[str, tuple[str, Limit]],
 ) -> TaskStats:
     """Count the work in these queues; see `Tasks.stats`.
 
@@ -96,7 +98,7 @@ async def read_stats(
         jobs: The keys of all jobs.
         workers: Who runs them.
         queues: Names of queues.
-        limits: Task -> its queue, and how many of its jobs may run at once; of those that have a limit.
+        limits: Task -> its queue, and its limit; of those that have one.
     """
     starts = range(0, max(1, len(queues)), _QUEUES_AT_ONCE)  # without queues, the workers and the dead
     portions = [queues[start : start + _QUEUES_AT_ONCE] for start in starts]
@@ -122,19 +124,28 @@ async def read_stats(
 
 
 async def _read_limits(
-    session: Session, jobs: JobKeyspace, limits: Mapping[str, tuple[str, int]]
+    session: Session, jobs: JobKeyspace, limits: Mapping[str, tuple[str, Limit]]
 ) -> Mapping[str, LimitStats]:
     """The use of these limits: all jobs of a limit lie in one partition."""
     tasks: list[str] = []
     calls: list[Call] = []
     for keys in jobs.partitions:
-        here = [task for task in limits if jobs.of_task(task) is keys]
+        here = [task for task, (_, limit) in limits.items() if jobs.of_task(SHARED if limit.name else task) is keys]
         for start in range(0, len(here), _AT_ONCE):
             some = here[start : start + _AT_ONCE]
             tasks += some
-            calls.append(Call(PLACES_IN_USE(keys, limits=[limit_of(task, limits[task][0]) for task in some])))
+            calls.append(Call(PLACES_IN_USE(keys, limits=[_stored(task, *limits[task]) for task in some])))
     counts = chain.from_iterable(await session.gather(calls))
-    return {task: LimitStats(*limits[task], count) for task, count in zip(tasks, counts, strict=True)}
+    return {
+        task: LimitStats(queue, limit.jobs, count, limit.name)
+        for task, count in zip(tasks, counts, strict=True)
+        for queue, limit in [limits[task]]
+    }
+
+
+def _stored(task: str, queue: str, limit: Limit) -> str:
+    """The limit as scripts know it."""
+    return limit_of(task, queue) if limit.name is None else shared_limit(limit)
 
 
 def _stats(parts: Sequence[StatsRow], *, running: int, consumers: int) -> QueueStats:

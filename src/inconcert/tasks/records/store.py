@@ -100,6 +100,7 @@ __all__ = [
     "HELD_BACK",
     "HISTORY",
     "INSPECT_GROUP",
+    "LET_IN",
     "LIFT_LIMITS",
     "LIST_SCHEDULES",
     "LOCATE",
@@ -388,6 +389,7 @@ DEBOUNCE = load("tasks/debounce").bind(JobKeys, QueueKeys)
 DESCRIBED = load("tasks/described").bind(JobKeys)
 HELD_BACK = load("tasks/held_back").bind(JobKeys, QueueKeys)
 HISTORY = load("tasks/history").bind(JobKeys)
+LET_IN = load("tasks/let_in").bind(JobKeys)
 LIFT_LIMITS = load("tasks/lift_limits").bind(JobKeys, QueueKeys)
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
 PLACES_IN_USE = load("tasks/places_in_use").bind(JobKeys)

@@ -28,6 +28,7 @@ from inconcert.tasks.records.store import JobKeyspace
 from inconcert.tasks.running.claimed_job import ClaimedJob, HandedOutJob, state_of
 from inconcert.tasks.running.expiry import Expiry
 from inconcert.tasks.running.job_state import JobState
+from inconcert.tasks.running.lines import Lines
 from inconcert.tasks.running.once import OnceWorkerLease
 from inconcert.tasks.running.registry import Registry
 from inconcert.tasks.running.served_queues import ServedQueues
@@ -234,6 +235,7 @@ class _Opened(ClaimConsumer[JobState]):
         self._registry = registry
         self._unknown_tasks = unknown_tasks
         self._relay = Relay(session, jobs)
+        self._lines = Lines(session, jobs, registry)
         self._tally = Tally(session, jobs, is_on=counts_jobs)
         self._served = ServedQueues(session, jobs, queues, registry, Expiry(session, jobs, self._relay))
         self._is_stopped = False
@@ -290,6 +292,7 @@ class _Opened(ClaimConsumer[JobState]):
                 jobs, due_in = await self.try_claim(count, everywhere=not wait)
                 if not jobs and not wait:
                     await self._relay.pass_on_all()  # it may be what lets a job run
+                    await self._lines.let_in_all()
                     jobs, due_in = await self.try_claim(count, everywhere=True)
                 if jobs or (not wait and due_in != 0):
                     return jobs
@@ -317,6 +320,7 @@ class _Opened(ClaimConsumer[JobState]):
 
     def on_recovered(self, queue: str, requeued: int, dead: int) -> None:
         self._session.observers.jobs_recovered(queue, requeued, dead)
+        self._lines.look_everywhere()
 
     def _new_worker(self, number: int, owner: WorkerOwner) -> JobWorkerLease:
         worker = JobWorkerLease if self._delivery == "at_least_once" else OnceWorkerLease
@@ -328,6 +332,7 @@ class _Opened(ClaimConsumer[JobState]):
             self._registry,
             unknown_tasks=self._unknown_tasks,
             tally=self._tally,
+            lines=self._lines,
             policy=self._policies[number],
             owner=owner,
             suspects=self._suspects,
@@ -341,6 +346,7 @@ class _Opened(ClaimConsumer[JobState]):
             in_background("notifying jobs that wait for others", self._relay.run),
             in_background("dropping what no job needs", Sweeper(self._session, self._jobs).run),
             in_background("asking for parents", Asker(self._session, self._jobs, self._relay).run),
+            in_background("letting in jobs that wait for others", self._lines.run),
             in_background("reporting the queues that are served", self._served.run),
             in_background("counting jobs that have ended", self._tally.run),
         ]

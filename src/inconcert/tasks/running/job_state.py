@@ -22,7 +22,7 @@ from inconcert.tasks.records.arguments import encode_result
 from inconcert.tasks.records.envelope import Envelope
 from inconcert.tasks.records.group_ids import is_callback
 from inconcert.tasks.records.history import history_note
-from inconcert.tasks.records.limits import has_a_place
+from inconcert.tasks.records.limits import has_a_place, is_let_in
 from inconcert.tasks.records.retry import RetryPolicy
 from inconcert.tasks.records.store import (
     CANCELLED_TTL,
@@ -103,6 +103,7 @@ class JobState(ClaimState):
     is_awaited = True
     is_cancelled = False
     is_undoing = False
+    is_let_in = False  # whether it may have waited in a line from which `tasks/let_in` takes it
     follow_ups: Sequence[NewJob] = ()
     doomed: Doom | None = None
     final: Exception | None = None
@@ -142,7 +143,7 @@ class JobState(ClaimState):
             self.is_plain = False
         if envelope.limits:
             self.is_plain = False
-            self.is_limited = has_a_place(envelope.limits)
+            self.is_limited, self.is_let_in = has_a_place(envelope.limits), is_let_in(envelope.limits)
         if envelope.history:
             self.is_plain = False
             self.history = f"{round(enqueued_at * 1000)} {history_note(envelope.name, envelope.history)}"

@@ -5,7 +5,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from inconcert._rules.names import check_name
 from inconcert.tasks.records.history import Histories
-from inconcert.tasks.records.limits import TaskLimits
+from inconcert.tasks.records.limits import Limit, Rate, TaskLimits
 from inconcert.tasks.records.retry import RetryPolicy
 from inconcert.tasks.schedules.schedule import Schedule
 from inconcert.tasks.sending.enqueue import EnqueueBatcher
@@ -16,6 +16,7 @@ __all__ = ["Registry"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+N = TypeVar("N", Limit, Rate)
 
 
 class Registry:
@@ -38,6 +39,7 @@ class Registry:
         self.link = enqueuing.link
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.schedules: list[Schedule] = []
+        self._named: dict[tuple[type, str | None], Limit | Rate] = {}
         self.look_up: Callable[[str], Task[Any, Any] | None] = _nothing
 
     def register(
@@ -69,15 +71,36 @@ class Registry:
         self.tasks[task.name] = task
         return task
 
-    def schedule(self, schedule: Schedule) -> None:
+    def name_limit(self, limit: N) -> N:
+        """Record a limit or a rate that several tasks share.
+
+        Raises:
+            ValueError: Another was given for its name.
+        """
+        known = self._named.setdefault((type(limit), limit.name), limit)
+        if known != limit:
+            raise ValueError(f"{limit.name!r} is {known} already; give it once, and use what that returns: {limit}")
+        return limit
+
+    def schedule(self, schedule: Schedule, *, are_spread: bool = False) -> None:
         """Run a task on a schedule.
+
+        Args:
+            schedule: Which, and when.
+            are_spread: Whether jobs are spread over several partitions.
 
         Raises:
             TypeError: It is not a task, or it or its key cannot be called without arguments.
+            ValueError: It has what tasks share, which counts in one partition, and its jobs lie in another.
         """
         task = schedule.task
         if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] - the decorator below was forgotten
             raise TypeError(f"{task!r} is not a task; put @concert.cron(...) on top of @concert.task(...)")
+        if are_spread and task.limits.are_shared:
+            raise ValueError(
+                f"{task!r} has a limit or a rate that tasks share, which counts in one partition, and its scheduled "
+                "jobs may lie in another; schedule a task without limits that enqueues it"
+            )
         task.arguments.to_json((), {})  # as it will be called
         task.limits.of(task.name, task.defaults.queue, (), {})
         self.schedules.append(schedule)
@@ -98,13 +121,18 @@ class Registry:
         return [(name, task.defaults.queue) for name, task in self.tasks.items()]
 
     @property
-    def limits(self) -> Mapping[str, tuple[str, int]]:
-        """Of each that limits how many of its jobs run at once: its queue, and how many."""
+    def limits(self) -> Mapping[str, tuple[str, Limit]]:
+        """Of each that limits how many of its jobs run at once: its queue, and its limit."""
         return {
-            name: (task.defaults.queue, task.limits.limit.jobs)
+            name: (task.defaults.queue, task.limits.limit)
             for name, task in self.tasks.items()
             if task.limits.limit is not None
         }
+
+    @property
+    def some_wait_to_be_let_in(self) -> bool:
+        """True if jobs of one of these wait in lines from which `tasks/let_in` takes them."""
+        return any(task.limits.wait_to_be_let_in for task in self.tasks.values())
 
     @property
     def some_keys_are_in_order(self) -> bool:

@@ -31,6 +31,7 @@ from inconcert.tasks.running.claim_link import ClaimLink
 from inconcert.tasks.running.effects import Effects
 from inconcert.tasks.running.ends import PlainAck, ack_with_plugs
 from inconcert.tasks.running.job_state import UNDONE_NOW, JobState
+from inconcert.tasks.running.lines import Lines
 from inconcert.tasks.running.registry import Registry
 from inconcert.tasks.running.tally import Tally
 from inconcert.tasks.running.task_terms import completed, lacking, queue_of
@@ -44,6 +45,7 @@ __all__ = ["JobWorkerLease"]
 _log = logging.getLogger("inconcert.tasks")
 
 _LIMITS_IN_USE = 2  # what a claim answers if it met a job that has limits; with plugs, as long as some are in use
+_SOME_TO_LET_IN = 3  # the same, and some may be let in
 
 
 class JobWorkerLease(WorkerLease[JobState]):
@@ -57,6 +59,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         registry: The tasks of this process.
         unknown_tasks: What becomes of jobs that this process cannot run; None if its user decides.
         tally: Counts what ends.
+        lines: Lets jobs in that wait for what others have.
         policy: See `WorkerLease`, also for all arguments that follow.
     """
 
@@ -75,6 +78,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         *,
         unknown_tasks: UnknownTasks | None,
         tally: Tally,
+        lines: Lines,
         policy: Policy,
         owner: WorkerOwner,
         suspects: Suspects,
@@ -88,6 +92,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         self._tasks, self._look_up, self.handles = registry.tasks, registry.look_up, registry.link
         self._unknown_tasks = unknown_tasks
         self._tally = tally
+        self._lines = lines
         self.link = ClaimLink(session, keys, self.holder, self.claimed_key, Effects(session))
         self.observers = session.observers
 
@@ -152,12 +157,16 @@ class JobWorkerLease(WorkerLease[JobState]):
 
     def _has_stopped(self, status: int) -> bool:
         was_plain = self._claim is CLAIM
-        self._claim = CLAIM_WITH_PLUGS if status == _LIMITS_IN_USE else CLAIM
+        self._claim = CLAIM_WITH_PLUGS if status >= _LIMITS_IN_USE else CLAIM
+        if status == _SOME_TO_LET_IN:
+            self._lines.look_nowait(self._keys)
         return was_plain and status == _LIMITS_IN_USE
 
     def _nack(self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
         if isinstance(claimed, JobState):
             self._tally.not_done(claimed, verdict)
+            if claimed.is_let_in:
+                self._lines.look_nowait(self._keys)
         return super()._nack(claimed, verdict, delay=delay, reason=reason)
 
     def _end_again(self) -> None:
@@ -167,6 +176,7 @@ class JobWorkerLease(WorkerLease[JobState]):
     def _ack(self, batch: list[Ended]) -> Ack:
         job = batch[0].claimed
         if isinstance(job, JobState) and job.ends_alone:
+            self._lines.ended(batch, self._keys)
             return AckAndEnqueue(self, self._session, self._keys, batch[0], job.follow_ups)
         for ended in batch:
             if not ended.claimed.is_plain:
@@ -175,6 +185,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         return PlainAck(self, ack(ACK, self, self._keys, inboxes, batch), batch, self._end_with_plugs)
 
     def _ack_with_plugs(self, batch: list[Ended]) -> Ack:
+        self._lines.ended(batch, self._keys)
         return Ack(self, ack_with_plugs(self, self._keys, self._session.inboxes(self._keys.bodies), batch), batch)
 
     async def _open(self, rows: list[Row], now_ms: int) -> list[JobState]:

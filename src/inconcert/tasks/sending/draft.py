@@ -12,6 +12,7 @@ from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.tasks.records.envelope import JOB, Call, seal, with_trace
+from inconcert.tasks.records.limits import home_of
 from inconcert.tasks.records.store import (
     ENQUEUE,
     ENQUEUE_AFTER,
@@ -76,7 +77,8 @@ class Pattern(Generic[R_co]):
         self.limits = limits
         self.is_plain = options.are_plain and not limits
         self.goes_alone = bool(options.after) or options.debounce is not None or options.id is not None
-        self.among = name if limits or (is_by_name and options.unique is None) else ""  # by name, it may have limits
+        # By name, it may have limits.
+        self.among = home_of(name, limits) if limits or (is_by_name and options.unique is None) else ""
         self.terms = options.terms
         self.marks = options.marks(name, limits) if limits or options.are_marked else b""
         self.returns = returns
