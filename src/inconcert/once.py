@@ -240,7 +240,7 @@ class _Wanted:
 
     @property
     def channel(self) -> str:
-        """Where the value is handed over."""
+        """The channel on which the value is handed over."""
         return self._ref.keys.channel(self._keys.value, "once", self.name)
 
     def lock(self, timeout: float | None) -> Lock:

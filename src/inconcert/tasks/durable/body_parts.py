@@ -13,7 +13,7 @@ class BodyPart:
         attempt: The steps of the attempt.
 
     Attributes:
-        attempt: Likewise.
+        attempt: The steps of the attempt.
         is_under_way: Whether it runs now.
     """
 

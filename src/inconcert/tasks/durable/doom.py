@@ -12,7 +12,7 @@ class Doom:
         error: The error.
 
     Attributes:
-        error: Likewise.
+        error: The error.
     """
 
     __slots__ = ("_traceback", "error")

@@ -471,12 +471,12 @@ class Steps:
 
     @property
     def _most(self) -> int:
-        """Of its steps; what undoes them has as much room again."""
+        """The number of its steps, with as much room again for those that undo."""
         return 2 * _MOST if self.is_undoing else _MOST
 
     @property
     def _most_bytes(self) -> int:
-        """Likewise."""
+        """The bytes of its steps, with the same room for those that undo."""
         return 2 * _MOST_BYTES if self.is_undoing else _MOST_BYTES
 
     def _marked(self, call: StepCall) -> StepCall:

@@ -25,7 +25,7 @@ _MISSING, _NOT_KEPT = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class MemberResult:
-    """What became of one member of a group: like an `asyncio.Future` that is done.
+    """The end of one member of a group: like an `asyncio.Future` that is done.
 
     Attributes:
         number: Of the member, from 0, in the order in which they were given.
@@ -45,7 +45,7 @@ class MemberResult:
     def result(self, as_type: type[T]) -> T: ...
 
     def result(self, as_type: type[T] | None = None) -> JSON | T:
-        """What its function returned.
+        """The return value of its function.
 
         Args:
             as_type: The type to read it as, such as the dataclass that the function returned; None for the JSON value.

@@ -133,7 +133,7 @@ def marks_of(
         limits: As in the envelope.
         history: In which history its end is to be, and how many that keeps, `MOST:TASK`; empty for none.
         priority: As in the envelope.
-        debounced: Likewise.
+        debounced: As in the envelope.
     """
     rank = "" if priority == PRIORITY else f"!{priority}"
     note = f"#{history}{rank}{'~' if debounced else ''} " if history or rank or debounced else ""

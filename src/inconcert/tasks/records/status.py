@@ -44,7 +44,7 @@ _ENDED = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, 
 
 
 def has_ended(status: JobStatus) -> bool:
-    """Whether nothing more will come of a job in this state."""
+    """True if nothing more will come of a job in this state."""
     return status in _ENDED
 
 

@@ -135,7 +135,7 @@ class Schedules:
             starts_at: The moment, with its time zone, before which there is no instant; None for no such moment. It is
                 not where `every` is counted from.
             ends_at: The moment after which there is none, with its time zone; then the schedule stays in the list.
-            jitter: By how many seconds each instant may be later, drawn anew for each, the same in all workers; always
+            jitter: By how many seconds each instant may be later, drawn again for each, the same in all workers; always
                 less than the time to the next. The id of the job and `current_job().scheduled_at` have the instant of
                 the rule.
 

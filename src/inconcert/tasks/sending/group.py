@@ -206,7 +206,7 @@ class Group:
         return GroupProgress(total, succeeded, failed, cancelled, is_closed=state != b"open")
 
     def results(self, *, start: int = 0) -> AsyncIterator[MemberResult]:
-        """What became of each member, in the order in which they were given: `async for member in group.results()`.
+        """The end of each member, in the order in which they were given: `async for member in group.results()`.
 
         For a group that was begun with `keep_results=True`. In its callback all of them have ended. Elsewhere, those
         that have not ended are there with their state.
