@@ -21,16 +21,14 @@ _SUMMARIES = {
     "health": "Exit with 0 if a worker could claim jobs now, otherwise with 1, and print the state as a line of JSON.",
     "ls": "List what all processes hold and wait for, as they answer it themselves.",
     "explain": (
-        "Who holds a lock, permit or leadership and who waits for it, or why a job, queue or schedule does not go on."
+        "Tell who holds a lock, permit or leadership and who waits, or why a job, queue or schedule does not go on."
     ),
-    "top": "Queues, what is waited for and held the longest, and deadlocks, live; Ctrl-C ends it.",
+    "top": "Queues, the longest waits and leases, and deadlocks, live; Ctrl-C ends it.",
     "release": "Release a lock, semaphore, rwlock or leadership by force; its holders are stopped, as by a lost lease.",
     "queues": "Show how much work the queues of tasks have.",
     "jobs": "The jobs that there are, a page at a time.",
     "history": "List how the last jobs of a task with history= have ended, the latest first.",
-    "show": (
-        "All that is kept of a job: its call, its state, its steps, and how it ended; or what is in a queue of items."
-    ),
+    "show": "All that is kept of a job: its call, its state, its steps, and how it ended; or the items of a queue.",
     "cancel": "Cancel jobs that wait or run, without waiting for the latter to stop.",
     "promote": "Let delayed jobs run now, also those that wait for their next attempt.",
     "drain": (

@@ -27,7 +27,7 @@ def explain(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Show the holders and waiters of a lock, or the reason why a job, queue or schedule does not go on."""
+    """Tell who holds a lock, permit or leadership and who waits, or why a job, queue or schedule does not go on."""
 
     async def question(concert: Coordinator) -> Explanation:
         return await concert.explain(thing)
