@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import CLAIM, HEARTBEAT, PROMOTE
+from inconcert._claims.keys import HEARTBEAT, PROMOTE
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
-from inconcert.queues.store import ACK_ITEMS, INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
+from inconcert.queues.store import ACK_ITEMS, CLAIM_ITEMS, INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
 from tests.support.ledger import crashes_of, failures_of
 from tests.support.world import examples
 
@@ -221,7 +221,7 @@ class QueueModel(RuleBasedStateMachine):
     def claim_as(self, worker: Worker, count: int) -> None:
         keys, only = self.keys, self.keys.only
         suspects = int(not any(map(self.is_suspect, worker.held)))
-        command = CLAIM(
+        command = CLAIM_ITEMS(
             keys,
             claimed=keys.claimed(worker.name),
             queues=(only.queue, only.bell, only.delayed),

@@ -6,7 +6,8 @@
     bell         list    at most one token, for which idle consumers wait
     delayed      zset    id -> due time, server ms; below 0: a job that is ready, and has a priority, see rank.lua
     states       hash    id -> where it is, if not in its queue: 'delayed QUEUE', 'running WORKER', 'cancelling WORKER';
-                         'cancelling ' of one that was requeued, and is to be ended instead of claimed
+                         'cancelling ' of one that was requeued, and is to be ended instead of claimed; of an item only
+                         the first
     workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
     idle         zset    the same of those that hold nothing, so that nothing of them remains if they are killed; 1 h
     clock        string  'AT SEEN': the lease clock, and the server's when it was last read

@@ -64,6 +64,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     kind = "worker"  # as log lines name it
     _call: type[Call] = AwaitedCall  # as which a claim is sent
     _claim = staticmethod(CLAIM)  # the form of the script
+    _acks_at_once = False  # whether the first end of a turn is sent before the turn ends, if nothing is under way
 
     def __init__(
         self,
@@ -404,11 +405,14 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
                     self._session.channel.submit(Nack(self, end.command, end.place))
 
     def _end(self, ended: Ended) -> None:
-        """Acknowledge it at the end of this turn of the loop."""
+        """Acknowledge it at the end of this turn of the loop; or now, if its consumer has nothing to send with it."""
         self._ended.append(ended)
-        if len(self._ended) == 1:
-            self._session.loop.call_soon(self._turn_ends)
         self._let_go(ended.claimed)  # only now: until an end of it is on its way, it needs one
+        if len(self._ended) == 1:
+            if self._acks_at_once and ended.is_run and self._session.channel.is_idle:
+                self._acknowledge()
+            else:
+                self._session.loop.call_soon(self._turn_ends)
 
     def _let_go(self, claimed: ClaimState) -> None:
         self._held.pop(claimed.place, None)

@@ -108,7 +108,8 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
             Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
             OutcomeUnknown: The server did not answer. It is sent again with each heartbeat, as after `Unavailable`.
 
-        Cost: 1 round trip, shared by all that end in the same turn of the event loop.
+        Cost: 1 round trip. The first of a turn of the event loop is sent at once if nothing is under way; all others of
+            the turn share one.
         """
         self._check_loop()
         await self._state.ack()

@@ -20,6 +20,7 @@ from inconcert._redis.protocol.scripts import load
 
 __all__ = [
     "ACK_ITEMS",
+    "CLAIM_ITEMS",
     "INSPECT",
     "JOIN",
     "LEAVE",
@@ -118,6 +119,7 @@ def read_state(reply: Reply) -> tuple[QueueState, list[ItemRow]]:
 
 
 ACK_ITEMS = load("claims/ack+items").bind(ItemKeys)
+CLAIM_ITEMS = load("claims/claim+items").bind(ItemKeys)
 PUT = load("queues/put").bind(ItemKeys, QueueKeys)
 LEAVE = load("queues/leave").bind(LineKeys)
 JOIN = load("queues/join").bind(ItemKeys)

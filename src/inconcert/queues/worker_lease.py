@@ -15,7 +15,7 @@ from inconcert._rules.codec import Codec, T
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import UnreadablePayload
 from inconcert.queues.delivery import ItemState
-from inconcert.queues.store import ACK_ITEMS, ItemKeys, item_of
+from inconcert.queues.store import ACK_ITEMS, CLAIM_ITEMS, ItemKeys, item_of
 
 __all__ = ["ItemWorkerLease", "QueueOrder", "Terms", "read_item"]
 
@@ -55,6 +55,9 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
         terms: How it claims them.
         owner: See `WorkerLease`.
     """
+
+    _claim = staticmethod(CLAIM_ITEMS)
+    _acks_at_once = True
 
     def __init__(
         self,

@@ -1,6 +1,9 @@
 -- claims/ack: jobs, or items, are done, or were cancelled while they ran.
 --
--- KEYS  bodies claimed facts states watchers finished workers idle results..
+-- @only plain jobs
+-- KEYS  states
+-- @end
+-- KEYS  bodies claimed facts watchers finished workers idle results..
 --       claimed: hash, of this worker
 --       results: string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; with plugs then the list, bell and
 --         delayed of each queue from which those come that have limits

@@ -45,9 +45,11 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   end
   -- @end
 
-  for _, key in ipairs({keys.claimed, keys.bodies, keys.states}) do  -- first: it frees memory
-    redis.call('HDEL', key, unpack(ids))
-  end
+  redis.call('HDEL', keys.claimed, unpack(ids))  -- first: it frees memory
+  redis.call('HDEL', keys.bodies, unpack(ids))
+  -- @only plain jobs
+  redis.call('HDEL', keys.states, unpack(ids))
+  -- @end
   if next(facts_of) then
     redis.call('HDEL', keys.facts, unpack(ids))
   end

@@ -2,10 +2,12 @@
 --
 -- KEYS  line joiners dead
 
--- @include wake_first_putter
--- @include tell_joiners
 -- Tells them that there is one item less.
 local function room_on_end(keys, _, inboxes)
-  wake_first_putter(keys.line, inboxes)
-  tell_joiners(keys.joiners, keys.bodies, keys.dead, inboxes)
+  if redis.call('EXISTS', keys.line, keys.joiners) > 0 then
+    -- @block wake_first_putter
+    wake_first_putter(keys.line, inboxes)
+    -- @block tell_joiners
+    tell_joiners(keys.joiners, keys.bodies, keys.dead, inboxes)
+  end
 end
