@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import redis.exceptions
 
@@ -15,6 +16,7 @@ __all__ = ["ErrorReply", "Reply", "error_for", "head", "is_passing", "rows"]
 Reply = Any
 
 R = TypeVar("R", bound=NamedTuple)
+_new = cast("Any", tuple).__new__
 
 # The node cannot serve writes now, and executed nothing; another connection, or the same one later, may lead to one
 # that can.
@@ -118,4 +120,6 @@ def rows(flat: Iterable[Any], row_type: type[R]) -> list[R]:
     Raises:
         ValueError: The last row lacks a field.
     """
-    return [row_type._make(row) for row in zip(*[iter(flat)] * len(row_type._fields), strict=True)]
+    # As `_make` does, without a call for each row: a claim has hundreds.
+    made: Iterable[R] = map(partial(_new, row_type), zip(*[iter(flat)] * len(row_type._fields), strict=True))
+    return list(made)
