@@ -44,9 +44,9 @@ COSTS = {
     "a lock, taken and released": Cost(bytecodes=2010, commands=9, sent=537),
     "a job, enqueued alone": Cost(bytecodes=1045, commands=6, sent=486),
     "a job, enqueued with many": Cost(bytecodes=246, commands=0, sent=134),
-    "a job, run with many": Cost(bytecodes=1280, commands=0.9, sent=160),  # how many end in one turn differs a little
+    "a job, run with many": Cost(bytecodes=1268, commands=0.9, sent=160),  # how many end in one turn differs a little
     "a caller that waits for what another computes once": Cost(bytecodes=331, commands=0, sent=0),
-    "an item, put, taken and acknowledged": Cost(bytecodes=3455, commands=43, sent=1700),
+    "an item, put, taken and acknowledged": Cost(bytecodes=3450, commands=43, sent=1700),
 }
 FUNCTIONS = {  # how many a script makes until it usually returns, and where that is
     "permits/acquire": (0, "    return {now_us, 0}"),

@@ -87,12 +87,10 @@ class ClaimState(ABC):
     Args:
         claimer: The worker that holds it.
         row: What the server returned for it.
-        queue: The user's name of the queue that it was claimed from.
-        max_attempts: How many attempts may fail before it is dead-lettered.
-        max_crashes: How many workers may die with it before it is dead-lettered.
-        unique: Its unique name while it is live; empty for none.
 
     Attributes:
+        queue: The user's name of the queue that it was claimed from.
+        unique: Its unique name while it is live; empty for none.
         is_over: Whether it has ended, or was lost.
         is_settled: Whether it already counts as done, and is not delivered again.
         outcome: How this attempt ended.
@@ -108,6 +106,7 @@ class ClaimState(ABC):
     is_plain = True
     is_limited = False
     history = ""
+    unique = ""
     outcome: Outcome = "running"
     observers = Observers()  # empty, and the same for all
     stored: bytes
@@ -117,26 +116,18 @@ class ClaimState(ABC):
     _body: Body | None = None
     _is_unconfirmed: bool | None = None  # once its end was not confirmed: whether that is still so
 
-    def __init__(
-        self,
-        claimer: Claimer,
-        row: Row,
-        *,
-        queue: str,
-        max_attempts: int,
-        max_crashes: int,
-        unique: str = "",
-    ) -> None:
+    # Set by the subclass, which has them at hand.
+    queue: str
+    _max_attempts: int  # how many may fail before it is dead-lettered
+    _max_crashes: int  # how many workers may die with it before it is
+
+    def __init__(self, claimer: Claimer, row: Row) -> None:
         self.id = row.id.decode()
-        self.queue = queue
         self.source = row.queue.decode()
         self.place = row.place
         self.attempt = row.attempt
-        self.unique = unique
         self._claimer = claimer
         self._failures = row.failures
-        self._max_attempts = max_attempts
-        self._max_crashes = max_crashes
 
     def enter(self) -> None:
         """Begin the body, which is cancelled when the claim is lost."""

@@ -37,7 +37,10 @@ class ItemState(ClaimState, Generic[T]):
         max_crashes: int,
         put_at: float,
     ) -> None:
-        super().__init__(claimer, row, queue=queue, max_attempts=max_attempts, max_crashes=max_crashes)
+        super().__init__(claimer, row)
+        self.queue = queue
+        self._max_attempts = max_attempts
+        self._max_crashes = max_crashes
         self.item = item
         self.put_at = put_at
 

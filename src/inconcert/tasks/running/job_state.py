@@ -128,19 +128,16 @@ class JobState(ClaimState):
         enqueued_at: float,
         claimed_at: float,
     ) -> None:
-        super().__init__(
-            claimer,
-            row,
-            queue=row.queue.decode(),
-            max_attempts=envelope.max_attempts,
-            max_crashes=envelope.max_crashes,
-            unique=envelope.unique,
-        )
+        super().__init__(claimer, row)
+        self.queue = self.source
         self.envelope = envelope
+        self._max_attempts = envelope.max_attempts
+        self._max_crashes = envelope.max_crashes
         self.enqueued_at = enqueued_at
         self.claimed_at = claimed_at
         if envelope.unique or envelope.after or "~" in self.id:  # as ids have in a group
             self.is_plain = False
+            self.unique = envelope.unique
         if envelope.limits:
             self.is_plain = False
             self.is_limited, self.is_let_in = has_a_place(envelope.limits), is_let_in(envelope.limits)
