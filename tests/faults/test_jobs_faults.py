@@ -160,7 +160,7 @@ async def test_worker_returns_when_what_it_has_run_is_acknowledged(
             proxy.hold_replies()
             may_end.set()
             await until_status(concert, job.id, JobStatus.SUCCEEDED)
-            await asyncio.sleep(0)
+            await asyncio.wait([worker], timeout=0.3)
             assert not worker.done()
             proxy.release_replies()
             with anyio.fail_after(SOON):

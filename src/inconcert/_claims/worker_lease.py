@@ -99,7 +99,6 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._differs = False  # whether the server held another number of claims at the last heartbeat
         self._suspects = suspects or Suspects()
         self._ended: list[Ended] = []
-        self._last: Ack | None = None  # the last acknowledgement that was sent
         self._unconfirmed: list[Ended | Nack] = []  # ends that may not have reached the server
 
     @property
@@ -207,8 +206,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     async def confirmed(self) -> None:
         """Wait until the server has answered all acknowledgements, or will not."""
         self._acknowledge()
-        while self._last is not None and not self._last.done():
-            await asyncio.wait([self._last])
+        while sent := [call for call in self._ends_under_way() if isinstance(call, Ack)]:
+            await asyncio.wait(sent)
 
     async def not_done(self, claimed: ClaimState, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
         """Requeue or dead-letter; returns whether it was still held."""
@@ -389,10 +388,14 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     def _ending(self) -> set[int]:
         """The places of claims whose end is not answered yet, or not confirmed."""
         places = {end.claimed.place if isinstance(end, Ended) else end.place for end in self._unconfirmed}
-        for call in self._session.channel.under_way():
-            if isinstance(call, Ack | Nack):
-                places.update(call.places(self))
+        for call in self._ends_under_way():
+            places.update(call.places(self))
         return places
+
+    def _ends_under_way(self) -> list[Ack | Nack]:
+        """The calls of this worker that end claims, and are not answered yet."""
+        ends = (call for call in self._session.channel.under_way() if isinstance(call, Ack | Nack))
+        return [call for call in ends if any(True for _ in call.places(self))]
 
     def _end_again(self) -> None:
         """Repeat what was not confirmed; what the server knows already changes nothing."""
@@ -474,7 +477,6 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
                 elif not ended.was_held.done():
                     ended.was_held.set_exception(error)
             return
-        self._last = call
         try:
             self._session.channel.submit(call)
         except InconcertError as error:
