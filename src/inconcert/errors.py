@@ -21,7 +21,7 @@
     ├── BarrierBroken         executed, and not passed: also an asyncio.BrokenBarrierError
     ├── JobFailed             executed, and failed
     ├── JobCancelled          executed: it was cancelled
-    ├── JobExpired            not executed: it was not started in time
+    ├── JobExpired            it was not started in time, or not done by its deadline
     ├── JobNotFound           not executed
     ├── GroupClosed           not executed
     ├── GroupNotFound         not executed
@@ -356,10 +356,11 @@ class JobCancelled(InconcertError):
 
 
 class JobExpired(InconcertError):
-    """A job was not started in time, and so it was dead-lettered."""
+    """A job was not started in time, or not done by its deadline, and so it was dead-lettered."""
 
-    def __init__(self, job_id: str, expires: float) -> None:
-        super().__init__(f"job {job_id} was not started within {expires:g} s; replay it if it is still wanted")
+    def __init__(self, job_id: str, expires: float, *, has_begun: bool = False) -> None:
+        verb = "done" if has_begun else "started"
+        super().__init__(f"job {job_id} was not {verb} within {expires:g} s; replay it if it is still wanted")
         self.job_id = job_id
         self.expires = expires
 

@@ -165,6 +165,7 @@ class TaskCoordinator:
         max_crashes: int = MAX_CRASHES,
         result_ttl: Seconds = RESULT_TTL,
         expires: Seconds | None = None,
+        deadline: Seconds | None = None,
         time_limit: Seconds | None = None,
         retry_on: tuple[type[Exception], ...] = (Exception,),
         backoff: "Backoff | None" = None,
@@ -192,6 +193,7 @@ class TaskCoordinator:
         max_crashes: int = MAX_CRASHES,
         result_ttl: Seconds = RESULT_TTL,
         expires: Seconds | None = None,
+        deadline: Seconds | None = None,
         time_limit: Seconds | None = None,
         retry_on: tuple[type[Exception], ...] = (Exception,),
         backoff: "Backoff | None" = None,
@@ -219,6 +221,8 @@ class TaskCoordinator:
             max_crashes: How many workers may die while they run a job before it is dead-lettered as the cause.
             result_ttl: How long the result of a job is kept, in seconds; 0 keeps none.
             expires: Seconds after which a job is dead-lettered instead of started; None for never.
+            deadline: Seconds from when a job was enqueued for all its attempts together: as `expires`, and an attempt
+                that runs then is cancelled, and dead-letters the job. Not together with `expires`; None for no end.
             time_limit: Seconds after which an attempt is cancelled, and fails with TimeoutError; None for never. A
                 plain function cannot be cancelled: it runs to its end, and its result counts.
             retry_on: Failures of these classes are retried; others dead-letter the job at once.
@@ -265,6 +269,7 @@ class TaskCoordinator:
             max_crashes=max_crashes,
             result_ttl=result_ttl,
             expires=expires,
+            deadline=deadline,
             time_limit=time_limit,
         )
         defaults = replace(

@@ -59,6 +59,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
         max_crashes: How many workers may die with it before it is dead-lettered.
         result_ttl: How long its result is kept, in seconds.
         expires: Seconds after which it is no longer started; None for never.
+        stops: Whether an attempt that runs when it expires is stopped, as the last one.
         time_limit: Seconds after which an attempt is stopped; None for never.
         unique: The name that no two live jobs may have, until it is done or started; None for no name.
         unique_until_started: Whether it gives up that name when it starts.
@@ -79,6 +80,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
     max_crashes: int = MAX_CRASHES
     result_ttl: float = RESULT_TTL
     expires: float | None = None
+    stops: bool = False
     time_limit: float | None = None
     unique: str = ""
     unique_until_started: bool = False

@@ -18,7 +18,7 @@ from inconcert.tasks.records.history import history_note
 from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.task import Task
 
-__all__ = ["completed", "lacking", "queue_of"]
+__all__ = ["completed", "lacking", "queue_of", "within_deadline"]
 
 _PLAIN = Options()
 
@@ -31,6 +31,12 @@ def completed(envelope: Envelope, task: Task[Any, Any]) -> Envelope:
         if getattr(envelope, name) == getattr(_PLAIN, name) and name not in envelope.given
     }
     return replace(envelope, **missing) if missing else envelope
+
+
+def within_deadline(envelope: Envelope, deadline: float) -> Envelope:
+    """The envelope whose attempts take no longer than the whole job may, in seconds."""
+    limit = envelope.time_limit
+    return replace(envelope, time_limit=deadline if limit is None else min(limit, deadline))
 
 
 def queue_of(envelope: Envelope, queue: str, task: Task[Any, Any]) -> str:

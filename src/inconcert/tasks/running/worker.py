@@ -22,7 +22,7 @@ from inconcert._rules.defaults import DEFAULT_GRACE
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert._version import __version__
-from inconcert.errors import InvalidPayload, UnknownTask
+from inconcert.errors import InvalidPayload, JobExpired, UnknownTask
 from inconcert.tasks.following.blocked_worker import workers
 from inconcert.tasks.running.claimed_job import ClaimedJob, state_of
 from inconcert.tasks.running.consumer import Consumer, confirmed, signs_of
@@ -333,12 +333,24 @@ class Worker:
         return await result if inspect.isawaitable(result) else result
 
 
+def _past_deadline(state: JobState) -> JobExpired:
+    """The error of a job that is not done by its deadline, which ends it for good."""
+    state.final = error = JobExpired(state.id, state.envelope.expires or 0.0, has_begun=True)
+    return error
+
+
 async def _in_time(state: JobState, call: Callable[[], Awaitable[object]], time_limit: float) -> object:
     started_at, result = time.monotonic(), None
-    state.stop_at(started_at + time_limit)
-    with anyio.move_on_after(time_limit) as limit:
+    left = state.expires_at - started_at if state.envelope.stops and not state.is_undoing else math.inf
+    if left <= 0:  # it was claimed before, and waited to be run
+        raise _past_deadline(state)
+    seconds = min(time_limit, left)
+    state.stop_at(started_at + seconds)
+    with anyio.move_on_after(seconds) as limit:
         result = await call()
     if limit.cancelled_caught:
+        if left <= time_limit:
+            raise _past_deadline(state)
         raise TimeoutError(f"task {state.envelope.name!r} ran longer than {time_limit:g} s")
     if limit.cancel_called:
         seconds = time.monotonic() - started_at

@@ -34,7 +34,7 @@ from inconcert.tasks.running.job_state import UNDONE_NOW, JobState
 from inconcert.tasks.running.lines import Lines
 from inconcert.tasks.running.registry import Registry
 from inconcert.tasks.running.tally import Tally
-from inconcert.tasks.running.task_terms import completed, lacking, queue_of
+from inconcert.tasks.running.task_terms import completed, lacking, queue_of, within_deadline
 from inconcert.tasks.running.unknown_tasks import UnknownTasks
 from inconcert.tasks.sending.draft import Draft, NewJob
 from inconcert.tasks.sending.follow_ups import AckAndEnqueue, draw_follow_ups
@@ -220,6 +220,8 @@ class JobWorkerLease(WorkerLease[JobState]):
         job.known = task
         if envelope.expires is not None:
             job.expires_at = time.monotonic() + envelope.expires - age
+            if envelope.stops and not job.is_undoing:
+                job.envelope = within_deadline(envelope, envelope.expires)
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
         if (row.is_cancelled or id_ in self._heard) and not job.is_undoing:

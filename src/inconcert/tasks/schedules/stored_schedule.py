@@ -199,6 +199,7 @@ class StoredSchedule:
             max_crashes=job.max_crashes,
             result_ttl=job.result_ttl,
             expires=job.expires,
+            stops=job.stops,
             time_limit=job.time_limit,
             headers=job.headers,
             history=job.history,

@@ -67,6 +67,12 @@ class JobOptions(TypedDict, total=False):
     expires: Seconds | None
     """Seconds from now after which it is dead-lettered instead of started; None, the default, for never."""
 
+    deadline: Seconds | None
+    """Seconds from now for all its attempts together; None, the default, for no end.
+
+    As `expires`, and an attempt that runs then is cancelled, and the last. Not together with `expires`.
+    """
+
     time_limit: Seconds | None
     """Seconds after which an attempt is cancelled; None, the default, for never. See `Coordinator.task`."""
 
@@ -141,6 +147,7 @@ class Options:
     max_crashes: int = MAX_CRASHES
     result_ttl: float = RESULT_TTL
     expires: float | None = None
+    stops: bool = False  # an attempt that runs when it expires: `expires` was given as `deadline`
     time_limit: float | None = None
     unique: str | None = None
     unique_until: UniqueUntil = "done"
@@ -162,7 +169,8 @@ class Options:
             TypeError: There is no option of this name, `after` is not a list, or `headers` are not strings.
             ValueError: A number is out of its range; `at` has no time zone, or comes with `delay` or `after`; `after`
                 has more than 100 jobs; `headers` have more than 8 KiB, or are not valid Unicode; `debounce` or
-                `max_wait` comes without an option it needs, or with one it excludes; `id` with `unique` or `after`.
+                `max_wait` comes without an option it needs, or with one it excludes; `id` with `unique` or `after`,
+                or `deadline` with `expires`.
             InvalidName: The queue or the unique name is empty or longer than 512 bytes, an entry of `after` is not a
                 job id, or a caller cannot choose this `id`.
         """
@@ -174,6 +182,7 @@ class Options:
         if "delay" in options and options.get("at") is not None:
             raise ValueError("a job has both at= and delay=; give one of them")
         checked = {name: _CHECKS[name](value) for name, value in options.items()}
+        _set_deadline(checked)
         if "delay" in checked or checked.get("at") is not None:  # the later one is in force
             checked = {"delay": 0.0, "at": None} | checked
         as_default = [name for name in _OF_TASK.intersection(checked) if checked[name] == getattr(_PLAIN, name)]
@@ -204,6 +213,7 @@ class Options:
                 max_crashes=self.max_crashes,
                 result_ttl=self.result_ttl,
                 expires=self.expires,
+                stops=self.stops,
                 time_limit=self.time_limit,
                 unique="" if self.unique_for else self.unique or "",
                 unique_until_started=self.unique_until == "started",
@@ -243,13 +253,32 @@ class Options:
 
 
 _PLAIN = Options()
-_OF_TASK = frozenset({"queue", "max_attempts", "max_crashes", "result_ttl", "expires", "time_limit"})
+_OF_TASK = frozenset({"queue", "max_attempts", "max_crashes", "result_ttl", "expires", "stops", "time_limit"})
 
 
 def own_terms(defaults: Options) -> dict[str, Any]:
     """The terms that a task alone sets for its jobs, by their names in an envelope."""
     terms = {name: getattr(defaults, name) for name in ("history", "on_dead", *sorted(_OF_TASK - {"queue"}))}
     return {name: value for name, value in terms.items() if value != getattr(_PLAIN, name)}
+
+
+def _set_deadline(checked: dict[str, Any]) -> None:
+    """Replace a `deadline` among options by when the job expires, and stops.
+
+    Raises:
+        ValueError: There are both.
+    """
+    if "deadline" not in checked:
+        if "expires" in checked:
+            checked["stops"] = False
+        return
+    deadline, expires = checked.pop("deadline"), checked.get("expires")
+    if deadline is not None and expires is not None:
+        raise ValueError(
+            f"a job has deadline={deadline:g} and expires={expires:g}; no attempt begins after either: "
+            "give deadline= if one that runs then is to be cancelled, otherwise expires="
+        )
+    checked |= {"expires": expires if deadline is None else deadline, "stops": deadline is not None}
 
 
 def _check_debounce(job: Options) -> None:
@@ -341,6 +370,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "max_crashes": lambda value: whole("max_crashes", value),
     "result_ttl": _seconds("result_ttl"),
     "expires": lambda value: None if value is None else durations.in_seconds("expires", value),
+    "deadline": lambda value: None if value is None else _above_zero("deadline", value),
     "time_limit": lambda value: None if value is None else _above_zero("time_limit", value),
     "unique": lambda value: None if value is None else check_name("unique name", value),
     "unique_until": _unique_until,
