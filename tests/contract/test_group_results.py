@@ -266,6 +266,19 @@ async def test_member_delivered_at_most_once_has_no_result(any_concert: Coordina
     assert (only.id, only.status, only.result()) == (group.member(0).id, JobStatus.SUCCEEDED, None)
 
 
+async def test_callback_delivered_at_most_once_has_ended_before_it_can_read(
+    any_concert: Coordinator, reading: Reading
+) -> None:
+    """So its results are let go by then, and it is told."""
+    group = await any_concert.group([reading.make.call(0)], then=reading.read.call(), keep_results=True)
+    await any_concert.run_worker("q", burst=True)
+    async with any_concert.consume("r", delivery="at_most_once") as jobs, await anext(jobs) as job:
+        assert job.group is not None
+        assert job.group.id == group.id
+        with pytest.raises(GroupResultsGone):
+            await anext(aiter(job.group.results()))
+
+
 async def test_bad_input_is_refused(any_concert: Coordinator, reading: Reading) -> None:
     """A number before anything is sent; a group that has no results by the first page."""
     group = await any_concert.group([reading.make.call(0)], then=reading.read.call(), keep_results=True)

@@ -20,6 +20,9 @@ Messages to a job.  A message (`messages.py`) is stored with the job, signed, an
 that name.  A cancellation (`cancellation.py`) takes the job at once from wherever it waits; a running one is noted, and
 its worker is told through its inbox and by the next heartbeat, so it arrives even if the hint is lost.
 
+What became of the members of a group (`group_results.py`) is read in pages, by number, from what the group keeps; a
+reader has no state on the server, and the end of the callback ends all readers.
+
 Invariants.
 
 * A result that was returned once is returned again until its `result_ttl` is over; then the job is unknown, not failed.
