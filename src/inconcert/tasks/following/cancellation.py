@@ -10,7 +10,6 @@ from inconcert._core.session import Session
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 from inconcert.tasks.records.dependents import pass_on
-from inconcert.tasks.records.queue_names import queue_names
 from inconcert.tasks.records.store import CANCEL, CANCELLED_TTL, LOCATE, STATES, JobKeys, JobKeyspace
 
 __all__ = ["HAD_ENDED", "STILL_RUNS", "by_queue", "cancel"]
@@ -82,6 +81,8 @@ async def by_queue(session: Session, keys: JobKeys, ids: Sequence[str]) -> dict[
 
 async def _queue_with(session: Session, keys: JobKeys, id_: str) -> str:
     """The queue in which a job is ready; any other if it is in none."""
+    from inconcert.tasks.records.queue_names import queue_names  # noqa: PLC0415 - few jobs need it
+
     names = await queue_names(session, keys)
     for start in range(0, len(names), _AT_ONCE):
         some = names[start : start + _AT_ONCE]
