@@ -361,19 +361,15 @@ async def test_explanation_counts_those_before(any_concert: Coordinator) -> None
 async def test_many_jobs_come_in_order(concert: Coordinator, count: int) -> None:
     """Each once, by its number, and those of one number as they were enqueued."""
     chosen = random.Random(count).choices(range(10), k=count)
+    seen: list[int] = []
 
-    @concert.task(name="show")
-    async def show(number: int) -> None: ...
+    @concert.task(name="show", result_ttl=0)
+    async def show(number: int) -> None:
+        seen.append(number)
 
     by_priority = [show.options(priority=each) for each in range(10)]
-    await concert.enqueue_many(by_priority[each].call(number) for number, each in enumerate(chosen))
-    seen: list[int] = []
-    async with concert.consume("default", prefetch=250) as jobs:
-        async for job in jobs:
-            async with job:
-                seen.append(int(str(job.args[0])))
-            if len(seen) == count:
-                break
+    await concert.enqueue_many([by_priority[each].call(number) for number, each in enumerate(chosen)])
+    await concert.run_worker("default", burst=True)
     assert seen == _sorted(chosen)
     await all_done(concert)
 
