@@ -399,10 +399,11 @@ class TaskCoordinator:
             The jobs, in the same order.
 
         Raises:
+            ValueError: Two jobs of a part have the same `id`; nothing of this part was added.
             Unavailable: The server could not be asked; some may have been added before.
             OutcomeUnknown: The server did not answer; some may have been added.
 
-        Cost: 1 round trip for 5,000 jobs, or 8 MiB of them; 1 script for 500 jobs of a queue.
+        Cost: 1 round trip for 5,000 jobs, or 8 MiB of them; 1 script for 500 jobs of a queue, and for each `id`.
         """
         return await self._parts.enqueuing.add(list(drafts))
 
