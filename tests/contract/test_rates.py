@@ -7,9 +7,11 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, Rate
+from inconcert.tasks.records.limits import TaskLimits
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.limits import A_MOMENT, Running, begun_at, excess, first, in_line
+from tests.support.raw import raw
 
 WITHIN = 10.0  # seconds
 
@@ -340,3 +342,54 @@ def test_what_is_not_a_rate_is_refused() -> None:
     nowhere: Any = Coordinator("redis://nowhere")
     with pytest.raises(TypeError, match="give Rate"):
         nowhere.task(rate=5)
+
+
+async def test_each_key_has_a_rate_of_its_own(any_concert: Coordinator) -> None:
+    """One that has used up its own holds up no other; and waits in order."""
+    began: list[tuple[str, int]] = []
+
+    @any_concert.task(name="keyed", key=first, rate=Rate(2, per=3600.0, key=True))
+    async def keyed(key: str, number: int) -> None:
+        began.append((key, number))
+
+    jobs = {(key, number): await keyed.enqueue(key, number) for key in ("a", "b") for number in range(4)}
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        await eventually(lambda: len(began) == 4)
+        assert sorted(began) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+        found = str(await any_concert.explain(f"job:{jobs['b', 3].id}"))
+        assert "it waits for the rate of its key, in task 'keyed', of which one job begins each" in found
+        for each, job in jobs.items():
+            if each not in began:
+                assert await job.cancel()
+
+
+async def test_nothing_is_left_of_a_key_whose_rate_is_unused(any_concert: Coordinator) -> None:
+    """The next jobs drop it, of whatever key they are."""
+
+    @any_concert.task(name="keyed", key=str, rate=Rate(100, per=1.0, burst=1, key=True))
+    async def keyed(key: int) -> None: ...
+
+    [keys] = any_concert._jobs.partitions
+
+    async def is_dropped() -> bool:
+        job = await keyed.enqueue(0)
+        await job.result(timeout=WITHIN)
+        return bool(await raw(any_concert).hlen(keys.places) <= 2)
+
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        for job in await any_concert.enqueue_many([keyed.call(key) for key in range(1, 30)]):
+            await job.result(timeout=WITHIN)
+        await eventually(is_dropped)
+        assert await raw(any_concert).zcard(keys.held_back) <= 2
+
+
+def test_rate_of_a_key_needs_a_key() -> None:
+    """And goes with neither a name nor a cost."""
+    with pytest.raises(ValueError, match="give key= as well"):
+        TaskLimits(rate=Rate(1, per=1.0, key=True))
+    with pytest.raises(ValueError, match="leave one out"):
+        TaskLimits(key=str, rate=Rate(1, per=1.0, key=True), cost=1)
+    with pytest.raises(ValueError, match="leave one out"):
+        TaskLimits(Limit(1, name="api"), str, rate=Rate(1, per=1.0, key=True))
+    with pytest.raises(ValueError, match="leave key=True or the name out"):
+        Rate(1, per=1.0, name="api", key=True)

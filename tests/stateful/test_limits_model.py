@@ -38,6 +38,8 @@ LIMITS = {
     "both, changed": TaskLimits(Limit(2), str, 3),
     "rate": TaskLimits(rate=Rate(2, per=1.0)),
     "rate, changed": TaskLimits(rate=Rate(4, per=1.0)),
+    "rate of a key": TaskLimits(key=str, rate=Rate(2, per=1.0, key=True)),
+    "rate and limit of a key": TaskLimits(key=str, key_limit=1, rate=Rate(3, per=1.0, key=True)),
     "all": TaskLimits(Limit(3), str, 2, Rate(1, per=1.0)),
     "all, changed": TaskLimits(Limit(3), str, 2, Rate(3, per=1.0)),
     "share": TaskLimits(key=str, share=True),
@@ -445,6 +447,7 @@ class LimitsModel(RuleBasedStateMachine):
     def lines(self) -> list[tuple[str, str]]:
         """The limit and the job of each that is held back."""
         entries = [entry.decode().split(" ", 2) for entry in self.client.zrange(self.keys.held_back, 0, -1)]
+        entries = [entry for entry in entries if len(entry) == 3]  # otherwise it says when a rate of a key is looked at
         return [(limit, job) for limit, _, job in entries]
 
     def delayed_for_a_while(self) -> dict[str, float]:

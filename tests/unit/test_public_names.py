@@ -101,7 +101,7 @@ FACES = {
     "QuorumLock": "acquire holders locked try_acquire",
     "RWLock": "read write",
     "RateDecision": "is_allowed remaining retry_after",
-    "Rate": "burst jobs name per",
+    "Rate": "burst jobs key name per",
     "RateLimiter": "acquire inspect refund reserve reset try_acquire",
     "RateLimiters": "acquire reserve try_acquire",
     "RateStatus": "full_in remaining waiting",

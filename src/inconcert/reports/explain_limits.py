@@ -56,10 +56,11 @@ async def explain_limits(
     behind = f"; before it in line: {found.ahead:,}" if found.ahead else ""
     if let_in := re.search(rf"/w(\S+):{line}", limits):
         return _let_in(let_in[1], found, f"{_by(holders)}{behind}", task)
-    if re.search(rf"/r\d+,\d+:{line}", limits):
+    if re.search(rf"/r\d+,\d+k?:{line}", limits):
         due = f"; it is the next, and due {due}" if due else ""
         each = f"one job begins each {_interval(found.most / 1e6)}"
-        return Reason("rate", f"it waits for the rate of its task {task!r}, of which {each}{due}{behind}")
+        whose = f"its key, in task {task!r}," if re.search(rf"k:{line}", limits) else f"its task {task!r},"
+        return Reason("rate", f"it waits for the rate of {whose} of which {each}{due}{behind}")
     is_limit = re.search(rf"/\d+:{line}", limits) is not None
     places = f"{found.in_use:,} of {found.most:,} places are taken{_by(holders)}" if is_limit else ""
     if re.search(rf"/[og]:{line}", limits):

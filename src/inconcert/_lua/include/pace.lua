@@ -43,5 +43,8 @@ local function pace(places, held_back, states, queues, rate, now_us)
   end
   redis.call('HSET', places, limit, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %s', rate.used_us, rate.due_ms,
     rate.interval_us, rate.burst_us, rate.at_ms, rate.debt_us, rate.next_id))
+  if rate.is_of_key and rate.is_new then  -- drop_rates looks at it then
+    redis.call('ZADD', held_back, 0, string.format('~%014.0f %s', math.ceil(rate.debt_us / 1000) + 1, limit))
+  end
   return came
 end

@@ -4,13 +4,14 @@
 -- begun: until `debt_us`, which no burst cuts, so that two releases in turn let no more begin than the faster.
 -- `next_id` is the job that was told to come next, due at `due_ms`.  `rates` has what was read before.
 local function read_rate(rates, places, text, put_ms, now_us)
-  local interval_us, burst_us, limit = string.match(text, '^r(%d+),(%d+):(%w+)$')
+  local interval_us, burst_us, limit = string.match(text, '^r(%d+),(%d+)k?:(%w+)$')
   local rate = rates[limit]
   if not rate then
     local used_us, due_ms, interval, burst, at_ms, debt_us, next_id = string.match(
       redis.call('HGET', places, limit) or '0 0 0 0 0 0 ', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
     rate = {limit = limit, interval_us = tonumber(interval), burst_us = tonumber(burst), at_ms = tonumber(at_ms)}
     rate.used_us, rate.debt_us, rate.due_ms, rate.next_id = tonumber(used_us), tonumber(debt_us), tonumber(due_ms), next_id
+    rate.is_of_key, rate.is_new = string.find(text, 'k:', 1, true), rate.burst_us == 0
     rates[limit] = rate
   end
   if tonumber(put_ms) >= rate.at_ms then  -- the later one is in force

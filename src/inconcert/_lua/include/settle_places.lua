@@ -2,6 +2,7 @@
 -- to it, where places are left, and the next one of its key.  `queues` has its list, its bell or false, and its delayed.
 -- Returns how many came; `limited.due_ms` is when the next one comes for which it is too early, if there is one.
 -- @include admit_next
+-- @include drop_rates
 -- @include hold_back
 -- @include keep_waits
 -- @include limit_text
@@ -29,11 +30,16 @@ local function settle_places(limited, queues, queue_name)
   for key, id in pairs(limited.orders) do
     came = came + next_in_order(places, held_back, states, queues, key, id)
   end
+  local some_are_of_keys
   for _, rate in pairs(limited.rates) do
+    some_are_of_keys = some_are_of_keys or rate.is_of_key
     came = came + pace(places, held_back, states, queues, rate, limited.now_us)
     if rate.due_ms * 1000 > limited.now_us then
       limited.due_ms = math.min(rate.due_ms, limited.due_ms or rate.due_ms)
     end
+  end
+  if some_are_of_keys then
+    drop_rates(places, held_back, limited.now_us)
   end
   limited.known, limited.rates, limited.turns, limited.orders, limited.taken, limited.held = {}, {}, {}, {}, {}, {}
   return came

@@ -230,8 +230,8 @@ class TaskCoordinator:
                 5 min, each within 25 % of that.
             limit: How many of its jobs run at once, over all workers: `Limit(5)`, or one that several tasks share, as
                 `Coordinator.limit` returns it. The others wait, and hold up no jobs behind them. None for no limit.
-            rate: How many of its jobs begin in a period, over all workers: `Rate(100, per=60.0)`, or one that several
-                tasks share, as `Coordinator.rate` returns it. None for no limit.
+            rate: How many of its jobs begin in a period, over all workers: `Rate(100, per=60.0)`; with `key=True` of
+                each key; or one that several tasks share, as `Coordinator.rate` returns it. None for no limit.
             key: Given the arguments of a job, returns its key, a string or a whole number, such as its tenant.
             key_limit: How many jobs of each key run at once; needs `key`.
             share: Whether keys take turns, so that one with a million jobs does not delay one with ten; needs `key`.
@@ -251,9 +251,9 @@ class TaskCoordinator:
                 cannot represent it; the limit is not a `Limit`, the rate not a `Rate`, the key not
                 a function, or share not a bool; `on_dead` is not a task that takes a `DeadJob`.
             ValueError: A task of this name is registered already, a number is out of its range, `key` is given without
-                `key_limit`, `share` and `key_order`, or one of these without it; `key_order` is given with one of the
-                other two, or `key_on_dead` without it; one of these has another value; `cost` is given without `rate`;
-                or `on_dead` has limits, and jobs are spread over several partitions.
+                `key_limit`, `share`, `key_order` and a rate of keys, or one of these without it; `key_order` is given
+                with `key_limit` or `share`, or `key_on_dead` without it; one of these has another value; `cost` is
+                given without `rate`; or `on_dead` has limits, and jobs are spread over several partitions.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
         from inconcert.tasks.records.history import MOST_KEPT

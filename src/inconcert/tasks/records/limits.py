@@ -91,9 +91,11 @@ class Rate:
         burst: How many may begin at once after a quiet time; None for as many as `jobs`.
         name: The name under which several tasks share it, as `Coordinator.rate` gives it; None for one that each
             task has to itself.
+        key: Whether each key of the task has such a rate, instead of all its jobs one; the task needs `key=`.
 
     Raises:
-        ValueError: `jobs`, `per` or `burst` is out of range; `burst` jobs may need 10 years.
+        ValueError: `jobs`, `per` or `burst` is out of range; `burst` jobs may need 10 years; or it has both a name and
+            `key`.
         InvalidName: The name is empty or longer than 512 bytes.
     """
 
@@ -101,6 +103,7 @@ class Rate:
     per: Seconds
     burst: int | None = None
     name: str | None = None
+    key: bool = False
 
     def __post_init__(self) -> None:
         period_us = round(period(self.per) * _SECOND)
@@ -109,10 +112,14 @@ class Rate:
             whole("burst", self.burst, most=_LONGEST // _interval_us(self))
         if self.name is not None:
             check_name("rate", self.name)
+            if self.key:
+                raise ValueError(
+                    f"rate {self.name!r} is one for all tasks that share it; leave key=True or the name out"
+                )
 
     def __str__(self) -> str:
         """As scripts read it."""
-        return f"r{_interval_us(self)},{_burst_us(self)}"
+        return f"r{_interval_us(self)},{_burst_us(self)}{'k' if self.key else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +138,9 @@ class TaskLimits:
 
     Raises:
         TypeError: The limit is not a `Limit`, the rate not a `Rate`, the key not a function, or share not a bool.
-        ValueError: A key is given without key_limit, share or key_order, or one of these without it; key_order with
-            one of the other two, or key_on_dead without it; one of these has another value; key_limit is not a
-            whole number of at least 1; or a cost is given without a rate, or is more than its burst.
+        ValueError: A key is given without key_limit, share, key_order or a rate of keys, or one of these without it;
+            key_order with key_limit or share, or key_on_dead without it; one of these has another value; key_limit is
+            not a whole number of at least 1; or a cost is given without a rate, or is more than its burst.
     """
 
     limit: Limit | None = None
@@ -179,7 +186,7 @@ class TaskLimits:
             TypeError: The key of the job is not a string or a whole number.
             ValueError: The cost of the job is not a whole number from 0 to the burst of its rate.
         """
-        found = "" if self._rate is None else f"/{self._rate}:{digest(queue, task, 'rate')}"
+        found = "" if self._rate is None or self._rate.key else f"/{self._rate}:{digest(queue, task, 'rate')}"
         if self.key is not None:
             try:
                 key = self.key(*args, **kwargs)
@@ -192,6 +199,8 @@ class TaskLimits:
                 )
             plain = str.__str__(key) if isinstance(key, str) else int(key)  # of a member of an enum its value
             of_key = digest(queue, task, self._key_kind, repr(plain))
+            if self._rate is not None and self._rate.key:
+                found = f"/{self._rate}:{digest(queue, task, 'rate', repr(plain))}"
             found += f"/{self._key_mark}:{of_key}" if self._key_mark else ""
             found += f"/{self.key_limit}:{of_key}" if self.key_limit is not None else ""
         if self._limit is not None:
@@ -207,10 +216,18 @@ class TaskLimits:
             raise ValueError(f"key_on_dead is {self.key_on_dead!r}; give 'stop' or 'go_on'")
         if self.key_on_dead is not None and self.key_order is None:
             raise ValueError("key_on_dead= is about keys in strict order; give key_order='strict' as well")
-        if self.key is None and (self.share or self.key_limit is not None or self.key_order is not None):
-            raise ValueError("key_limit=, share= and key_order= are about the jobs of a key; give key= as well")
-        if self.key is not None and not self.share and self.key_limit is None and self.key_order is None:
-            raise ValueError("key= alone limits nothing; give key_limit=, share=True or key_order='strict' as well")
+        has_rate = self.rate is not None and self.rate.key
+        if has_rate and self._rate is None:
+            raise ValueError("Rate(key=True) goes neither with cost= nor with a limit that tasks share; leave one out")
+        if self.key is None and (self.share or self.key_limit is not None or self.key_order is not None or has_rate):
+            raise ValueError(
+                "key_limit=, share=, key_order= and Rate(key=True) are of the jobs of a key; give key= as well"
+            )
+        is_used = self.share or self.key_limit is not None or self.key_order is not None or has_rate
+        if self.key is not None and not is_used:
+            raise ValueError(
+                "key= alone limits nothing; give key_limit=, share=True, key_order='strict' or Rate(key=True) as well"
+            )
         if self.key_order is not None and (self.share or self.key_limit is not None):
             raise ValueError(
                 "with key_order='strict' one job of a key runs at a time, in order; leave key_limit= and share= out"
@@ -281,7 +298,7 @@ class TaskLimits:
 
     def lifted(self, task: str, queue: str) -> list[str]:
         """The limit and the rate that this task does not have, as scripts read what holds no job back."""
-        rates = [] if self._rate is not None else [f"/{_NO_RATE}:{digest(queue, task, 'rate')}"]
+        rates = [] if self._rate is not None and not self._rate.key else [f"/{_NO_RATE}:{digest(queue, task, 'rate')}"]
         limits = [] if self._limit is not None else [f"/{_NO_LIMIT}:{limit_of(task, queue)}"]
         return rates + limits
 
