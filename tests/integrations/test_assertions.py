@@ -109,6 +109,24 @@ async def test_drain_runs_what_jobs_enqueue(any_concert: Coordinator) -> None:
     assert ran == ["first", "second", "third"]
 
 
+async def test_jobs_that_have_a_priority_are_found_and_run(any_concert: Coordinator) -> None:
+    """Though none of them is in the list of its queue."""
+    seen: list[int] = []
+
+    @any_concert.task(name="show")
+    async def show(priority: int) -> None:
+        seen.append(priority)
+
+    for priority in (9, 0, 4):
+        await show.options(priority=priority, queue=f"only {priority // 5}").enqueue(priority)
+    await assert_enqueued(any_concert, show, 9)
+    with pytest.raises(AssertionError, match=r"(?m)^  show\(4\)  in queue 'only 0'$"):
+        await refute_enqueued(any_concert, show)
+    await drain(any_concert)
+    assert sorted(seen) == [0, 4, 9]
+    await refute_enqueued(any_concert, show)
+
+
 async def test_drain_runs_delayed_jobs_if_it_is_to(any_concert: Coordinator) -> None:
     """And further attempts; otherwise they stay where they are."""
     attempts = 0

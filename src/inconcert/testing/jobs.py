@@ -18,6 +18,7 @@ from inconcert.errors import JobFailed
 from inconcert.tasks.following.job import Job
 from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.tasks.records.envelope import Envelope, open_envelope, read_envelope
+from inconcert.tasks.records.queue_names import queue_names
 from inconcert.tasks.records.retry import Retry
 from inconcert.tasks.records.store import JobKeys
 from inconcert.tasks.running.claimed_job import ClaimedJob, state_of
@@ -25,7 +26,6 @@ from inconcert.tasks.running.worker import Worker
 from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.task import Task
-from inconcert.testing.keys import client_of, keys_of
 from inconcert.testing.plain import PlainCall
 
 __all__ = ["assert_enqueued", "drain", "refute_enqueued"]
@@ -94,7 +94,7 @@ async def assert_enqueued(
         AssertionError: There is no such job; it says which are enqueued.
         TypeError: The arguments do not fit the function.
 
-    Cost: some 3 round trips, and a look at each key of the server.
+    Cost: 2 round trips for each partition, and 1 more for each 500 queues.
     """
     __tracebackhide__ = True
     jobs = await _enqueued(concert)
@@ -227,15 +227,15 @@ async def _enqueued(concert: Coordinator) -> list[_Enqueued]:
 
 async def _enqueued_in(concert: Coordinator, keys: JobKeys) -> list[_Enqueued]:
     session = parts_of(concert).ref.session
-    prefix = keys.queue("-").queue.removesuffix("-")
-    listed = keys_of(concert, client_of(concert), f"tasks:{keys.number}}}:queue:*")
-    names = [key.removeprefix(prefix) async for key in listed]
+    names = await queue_names(session, keys)
     calls = [PlainCall("HGETALL", keys.bodies), PlainCall("HGETALL", keys.states)]
-    bodies, states, *queues = await session.gather(
-        [*calls, *(PlainCall("LRANGE", keys.queue(name).queue, 0, -1) for name in names)]
-    )
+    for place in map(keys.queue, names):
+        # Those that may run now: they are in the list, but for those that have a priority, see rank.lua.
+        calls.append(PlainCall("LRANGE", place.queue, 0, -1))
+        calls.append(PlainCall("ZRANGEBYSCORE", place.delayed, "-inf", "(0"))
+    bodies, states, *ready = await session.gather(calls)
     texts = _fields(bodies)
-    places = [(job_id, "ready", name) for name, ids in zip(names, queues, strict=True) for job_id in ids]
+    places = [(job_id, "ready", names[n // 2]) for n, ids in enumerate(ready) for job_id in ids]
     places += [(job_id, *_place(state.decode())) for job_id, state in _fields(states).items()]
     return [
         _Enqueued(*_opened(session.key_ring, job_id.decode(), texts[job_id]), queue, state)
