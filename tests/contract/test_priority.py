@@ -348,12 +348,12 @@ async def test_jobs_are_listed_in_the_order_in_which_they_run(any_concert: Coord
 async def test_explanation_counts_those_before(any_concert: Coordinator) -> None:
     """Of all smaller numbers, and of its own."""
     ids = await put(any_concert, 0, 5, 9, 9)
-    found = [(await any_concert.explain(f"job:{each}")).reasons[-1] for each in ids]
-    assert found[0].code == "no_consumer"
-    assert [each.text for each in found[1:]] == [
-        "it is behind others in queue 'default': 1",
-        "it is behind others in queue 'default', at priority 9: 2",
-        "it is behind others in queue 'default', at priority 9: 3",
+    found = [(await any_concert.explain(f"job:{each}")).reasons for each in ids]
+    assert [[each.text for each in reasons if each.code == "behind"] for reasons in found] == [
+        [],
+        ["it is behind others in queue 'default': 1"],
+        ["it is behind others in queue 'default', at priority 9: 2"],
+        ["it is behind others in queue 'default', at priority 9: 3"],
     ]
 
 

@@ -198,7 +198,7 @@ def test_group() -> None:
         "publish is waiting - more pictures may come",
         "cancelled: True",
         "1001 of 1002 succeeded, 1 was cancelled",
-        "publishes 1001 pictures",
+        "publishes 1001 pictures, the last one is 1000.webp",
     ]
 
 
