@@ -67,6 +67,7 @@ __all__ = [
     "QueueFull",
     "QueueShutDown",
     "QuorumNotReached",
+    "RateLimited",
     "StaleToken",
     "StepChanged",
     "StepRefused",
@@ -237,19 +238,32 @@ class AcquireTimeout(InconcertError, TimeoutError):
         kind: What was not granted, such as `lock`.
         name: Which one.
         timeout: The longest wait, in seconds.
-        retry_after: After how many seconds a rate limiter would have granted it; None for everything else.
     """
 
-    def __init__(
-        self, kind: str, name: str, timeout: float, *, retry_after: float | None = None, why: str = ""
-    ) -> None:
-        what, or_else = "was not granted", _WHO_HAS_IT.get(kind, "see who has it with holders()")
-        if retry_after is not None:
-            what, or_else = "had no permit", f"try again in {retry_after:g} s"
-        if why:
-            or_else = f"check the server: {why}"
-        super().__init__(f"{kind} {name!r} {what} within {timeout:g} s; wait longer with timeout=, or {or_else}")
+    def __init__(self, kind: str, name: str, timeout: float, *, why: str = "") -> None:
+        or_else = f"check the server: {why}" if why else _WHO_HAS_IT.get(kind, "see who has it with holders()")
+        super().__init__(
+            f"{kind} {name!r} was not granted within {timeout:g} s; wait longer with timeout=, or {or_else}"
+        )
         self.kind = kind
+        self.name = name
+        self.timeout = timeout
+
+
+class RateLimited(InconcertError, TimeoutError):
+    """A rate limiter has no permits for a caller in time; nothing was taken.
+
+    Attributes:
+        name: Which one.
+        timeout: The longest wait, in seconds.
+        retry_after: After how many seconds it would have granted them.
+    """
+
+    def __init__(self, name: str, timeout: float, *, retry_after: float) -> None:
+        super().__init__(
+            f"rate limiter {name!r} had no permit within {timeout:g} s; wait longer with timeout=, or try again in "
+            f"{retry_after:g} s"
+        )
         self.name = name
         self.timeout = timeout
         self.retry_after = retry_after

@@ -26,7 +26,7 @@ from inconcert._redis.wire.call import Call
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
-from inconcert.errors import AcquireTimeout, InconcertError
+from inconcert.errors import InconcertError, RateLimited
 from inconcert.reservation import Reservation
 
 __all__ = ["RateDecision", "RateLimiter", "RateStatus", "RateTerms", "reservation_of", "terms_of"]
@@ -175,7 +175,7 @@ class RateLimiter:
             cost: How many, 1 to `burst`.
 
         Raises:
-            AcquireTimeout: The wait would be longer, which is known at once, or became so because others used more than
+            RateLimited: The wait would be longer, which is known at once, or became so because others used more than
                 they had reserved; nothing was taken.
             ValueError: `cost` or `timeout` is out of range.
             Unavailable: The server could not be asked, now or when the turn came; nothing was taken.
@@ -186,7 +186,7 @@ class RateLimiter:
         seconds = durations.timeout(timeout)
         answer = await self._take(cost, _LONGEST if seconds is None else int(seconds * _SECOND))
         if answer.outcome != _GRANTED:
-            raise AcquireTimeout("rate limiter", self._name, seconds or 0.0, retry_after=answer.wait_us / _SECOND)
+            raise RateLimited(self._name, seconds or 0.0, retry_after=answer.wait_us / _SECOND)
 
     @asynccontextmanager
     async def reserve(self, *, cost: int, timeout: Seconds | None = None) -> AsyncGenerator[Reservation]:
@@ -208,7 +208,7 @@ class RateLimiter:
             timeout: Longest wait for it in seconds; None waits forever, 0 does not wait.
 
         Raises:
-            AcquireTimeout: See `acquire`.
+            RateLimited: See `acquire`.
             ValueError: `cost` or `timeout` is out of range.
             Unavailable: See `acquire`.
             OutcomeUnknown: See `acquire`.

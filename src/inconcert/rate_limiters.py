@@ -93,7 +93,7 @@ class RateLimiters:
             cost: How many of each, 1 to its `burst`: one number for all, or one for each in order.
 
         Raises:
-            AcquireTimeout: The wait for the one that it names would be longer; nothing was taken.
+            RateLimited: The wait for the one that it names would be longer; nothing was taken.
             ValueError: `cost` or `timeout` is out of range, or `cost` has not one number for each.
             Unavailable: A server could not be asked; what was taken is given back.
             OutcomeUnknown: A server did not answer; permits that it took come back with time.
@@ -115,7 +115,7 @@ class RateLimiters:
             timeout: Longest wait for all of them in seconds; None waits forever, 0 does not wait.
 
         Raises:
-            AcquireTimeout: See `acquire`.
+            RateLimited: See `acquire`.
             ValueError: See `acquire`.
             Unavailable: See `acquire`.
             OutcomeUnknown: See `acquire`.

@@ -374,7 +374,7 @@ class SyncRateLimiter:
             cost: How many permits.
 
         Raises:
-            AcquireTimeout: They would not be there in time.
+            RateLimited: They would not be there in time.
             ValueError: `cost` is out of its range.
         """
         self._call(partial(self._limiter.acquire, timeout=timeout, cost=cost))

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import AcquireTimeout, Coordinator, NotConnected, RateDecision, RateLimiter, RateStatus
+from inconcert import Coordinator, NotConnected, RateDecision, RateLimited, RateLimiter, RateStatus
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer
 
@@ -105,7 +105,7 @@ async def test_wait_that_an_overdraft_makes_too_long_ends_at_its_timeout(any_con
 
         await eventually(waits)
         reservation.settle(10_000)
-    with anyio.fail_after(5), pytest.raises(AcquireTimeout) as caught:
+    with anyio.fail_after(5), pytest.raises(RateLimited) as caught:
         await waiter
     assert caught.value.retry_after is not None
     assert caught.value.retry_after > 900
@@ -167,7 +167,7 @@ async def test_several_are_taken_all_or_none(any_concert: Coordinator, limiter: 
         refused = await both.try_acquire(cost=cost)
         assert not refused
         assert 900 < refused.retry_after <= 1000
-        with pytest.raises(AcquireTimeout):
+        with pytest.raises(RateLimited):
             await both.acquire(cost=cost, timeout=1)
         await remaining(limiter, 5)
         await remaining(requests, 1)

@@ -16,7 +16,16 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from inconcert import AcquireTimeout, LeaseLost, NotConnected, SyncCoordinator, SyncLease, SyncPermits, SyncProducer
+from inconcert import (
+    AcquireTimeout,
+    LeaseLost,
+    NotConnected,
+    RateLimited,
+    SyncCoordinator,
+    SyncLease,
+    SyncPermits,
+    SyncProducer,
+)
 from inconcert._core.loop_thread import Acquisition
 from tests.support.servers import RealServer
 
@@ -180,7 +189,7 @@ def test_rate_limiter_counts_for_all(sync: SyncCoordinator, other: SyncCoordinat
     assert mine.try_acquire()
     theirs.acquire(timeout=0)
     assert not mine.try_acquire()
-    with pytest.raises(AcquireTimeout):
+    with pytest.raises(RateLimited):
         theirs.acquire(timeout=0)
     mine.reset()
     assert theirs.try_acquire(cost=2)

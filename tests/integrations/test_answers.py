@@ -26,7 +26,7 @@ from litestar.middleware import DefineMiddleware
 from litestar.response import File, Stream
 from starlette import background, responses
 
-from inconcert import AcquireTimeout, Coordinator, InconcertError, LeaseLost, NotConnected, errors
+from inconcert import Coordinator, InconcertError, LeaseLost, NotConnected, errors
 from inconcert.integrations import _answers, aiohttp, fastapi, litestar
 from tests.support.errors import ALL
 from tests.support.eventually import eventually
@@ -377,7 +377,7 @@ async def test_dependency_of_litestar_ends_before_the_answer(
 
 # Error -> the status of its answer; 500 is the framework's own if it is not one of ours.
 ERRORS: dict[str, int] = {
-    "AcquireTimeout": 429,  # here that of a rate limiter; the others are below
+    "AcquireTimeout": 423,
     "BarrierBroken": 500,
     "ChatNotFound": 404,
     "GroupClosed": 500,
@@ -401,6 +401,7 @@ ERRORS: dict[str, int] = {
     "QueueFull": 503,
     "QueueShutDown": 503,
     "QuorumNotReached": 503,
+    "RateLimited": 429,
     "StaleToken": 503,
     "StepChanged": 500,
     "StepRefused": 500,
@@ -413,7 +414,6 @@ ERRORS: dict[str, int] = {
 }
 RAISED = [
     *((error, ERRORS.get(type(error).__name__, 0)) for error in [*ALL, InconcertError("m")]),
-    (AcquireTimeout("lock", "a", 2.0), 423),
     (NotConnected("m"), 503),
     (ZeroDivisionError(), 500),
 ]

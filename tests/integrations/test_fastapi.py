@@ -29,6 +29,7 @@ from inconcert import (
     NotAMember,
     OutcomeUnknown,
     QueueFull,
+    RateLimited,
     Retry,
     Unavailable,
     current_job,
@@ -60,7 +61,7 @@ WITHIN = 5.0  # seconds
 
 ERRORS: dict[str, tuple[InconcertError, int]] = {
     "timeout": (AcquireTimeout("lock", "a", 2.0), 423),
-    "limit": (AcquireTimeout("rate limiter", "a", 2.0, retry_after=7.0), 429),
+    "limit": (RateLimited("a", 2.0, retry_after=7.0), 429),
     "full": (QueueFull("a", 5), 503),
     "away": (Unavailable("a"), 503),
     "unknown": (OutcomeUnknown("a"), 503),

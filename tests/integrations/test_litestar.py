@@ -117,7 +117,7 @@ async def test_client_that_hangs_up_leaves_the_line(
             stays = asyncio.create_task(http.post("/orders/5?a=2", **ask))
             await in_line(line, 2)
             refused = await http.post("/orders/5?a=3", **ask)
-            assert (refused.status_code, refused.json()["error"]) == (429, "AcquireTimeout")
+            assert (refused.status_code, refused.json()["error"]) == (429, "RateLimited")
             assert 1 <= int(refused.headers["retry-after"]) <= 60
             await hung_up(gone)
             async with asyncio.timeout(1.0):

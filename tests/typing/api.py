@@ -72,6 +72,7 @@ from inconcert import (
     QuorumLock,
     QuorumNotReached,
     RateDecision,
+    RateLimited,
     RateLimiter,
     RateStatus,
     ReadLock,
@@ -178,8 +179,8 @@ async def limit_rates() -> None:
     assert_type(decision.retry_after, float)
     try:
         assert_type(await limiter.acquire(timeout=timedelta(seconds=5), cost=2), None)
-    except AcquireTimeout as error:
-        assert_type(error.retry_after, float | None)
+    except RateLimited as error:
+        assert_type(error.retry_after, float)
 
 
 async def enter_bodies() -> None:

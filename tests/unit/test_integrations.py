@@ -23,6 +23,7 @@ from inconcert import (
     QueueFull,
     QueueShutDown,
     QuorumNotReached,
+    RateLimited,
     StaleToken,
     Unavailable,
     UnreadablePayload,
@@ -45,8 +46,8 @@ def when_away() -> AcquireTimeout:
     [
         (AcquireTimeout("lock", "secret", 2.0), 423, "1"),
         (when_away(), 503, "1"),
-        (AcquireTimeout("rate limiter", "secret", 0.0, retry_after=2.3), 429, "3"),
-        (AcquireTimeout("rate limiter", "secret", 0.0, retry_after=0.0), 429, "1"),
+        (RateLimited("secret", 0.0, retry_after=2.3), 429, "3"),
+        (RateLimited("secret", 0.0, retry_after=0.0), 429, "1"),
         (QueueFull("secret", 5), 503, "1"),
         (QueueShutDown("secret"), 503, "1"),
         (Unavailable("secret"), 503, "1"),

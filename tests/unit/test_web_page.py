@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from inconcert.errors import AcquireTimeout, InconcertError, Unavailable
+from inconcert.errors import AcquireTimeout, InconcertError, RateLimited, Unavailable
 from inconcert.integrations._answers import ANSWERED, answer_to
 from tests.support.pages import DOCS
 
@@ -34,8 +34,8 @@ def raised() -> list[InconcertError]:
     """One of each that is answered, and those that are answered in several ways."""
     unanswered = AcquireTimeout("lock", "a", 2.0)
     unanswered.__cause__ = Unavailable("away")
-    limited = AcquireTimeout("rate limiter", "a", 2.0, retry_after=7.0)
-    others = [error.__new__(error) for error in ANSWERED if error is not AcquireTimeout]
+    limited = RateLimited("a", 2.0, retry_after=7.0)
+    others = [error.__new__(error) for error in ANSWERED if error not in (AcquireTimeout, RateLimited)]
     return [AcquireTimeout("lock", "a", 2.0), limited, unanswered, *others]
 
 

@@ -25,6 +25,7 @@ from inconcert.errors import (
     OutcomeUnknown,
     QueueFull,
     QueueShutDown,
+    RateLimited,
     StaleToken,
     Unavailable,
     UnreadablePayload,
@@ -37,7 +38,6 @@ _log = logging.getLogger("inconcert.integrations")
 _SOON = 1.0  # seconds after which a client may try again, where nobody knows better
 
 _BUSY = HTTPStatus.LOCKED, "others use what this request needs; try again"
-_TOO_MANY = HTTPStatus.TOO_MANY_REQUESTS, "there were too many requests; try again later"
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE, "the service cannot do this now; nothing was done, try again"
 _NOT_FOUND = HTTPStatus.NOT_FOUND, "it does not exist, or is no longer kept"
 _NOT_SET_UP = HTTPStatus.INTERNAL_SERVER_ERROR, "the service is not set up for this; report it"
@@ -45,6 +45,7 @@ _INVALID = HTTPStatus.UNPROCESSABLE_ENTITY, ""  # the message says what is wrong
 
 _ANSWERS: dict[type[InconcertError], tuple[HTTPStatus, str]] = {
     AcquireTimeout: _BUSY,
+    RateLimited: (HTTPStatus.TOO_MANY_REQUESTS, "there were too many requests; try again later"),
     QueueFull: (HTTPStatus.SERVICE_UNAVAILABLE, "there is no room for more; try again later"),
     QueueShutDown: _UNAVAILABLE,
     Unavailable: _UNAVAILABLE,
@@ -113,11 +114,10 @@ def answer_to(error: InconcertError) -> Answer | None:
     if found is None:
         return None
     retry_after = _SOON
-    if isinstance(error, AcquireTimeout):
-        if error.retry_after is not None:
-            found, retry_after = _TOO_MANY, error.retry_after
-        elif error.__cause__ is not None:  # the server did not answer
-            found = _UNAVAILABLE
+    if isinstance(error, RateLimited):
+        retry_after = error.retry_after
+    elif isinstance(error, AcquireTimeout) and error.__cause__ is not None:  # the server did not answer
+        found = _UNAVAILABLE
     elif isinstance(error, NotConnected) and error.is_misuse:
         found = _NOT_SET_UP
     status, detail = found

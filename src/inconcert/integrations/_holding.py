@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from math import ceil
 from typing import TypeVar
 
-from inconcert.errors import AcquireTimeout
+from inconcert.errors import RateLimited
 from inconcert.rate_limiter import RateDecision, RateLimiter, terms_of
 
 __all__ = ["RATE_FIELDS", "RATE_NAMES", "Fields", "hold", "rate_fields", "take"]
@@ -45,11 +45,11 @@ async def take(limiter: RateLimiter, name: str) -> RateDecision:
     """Take a permit of the rate limiter of this name, without waiting.
 
     Raises:
-        AcquireTimeout: There is none; `retry_after` says when there is.
+        RateLimited: There is none; `retry_after` says when there is.
     """
     decision = await limiter.try_acquire()
     if not decision:
-        raise AcquireTimeout("rate limiter", name, 0.0, retry_after=decision.retry_after)
+        raise RateLimited(name, 0.0, retry_after=decision.retry_after)
     return decision
 
 
