@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 OLDEST := $(VENV)/oldest
 BENCH ?= chat cluster dashboard elections fleet jobs locks members observing outbox plain_jobs signals sync_producer tasks work
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-# Tests wait more than they compute, so more of them run at once than there are cores.
-WORKERS ?= 3
+# Tests wait as long as they compute, so more of them run at once than there are cores.
+WORKERS ?= 4
 # Of tests/faults, where the event loop matters most; and where it may matter, in `make torture`.
 FAULTS ?= channel cli embedded link opening slow_link watchdog
 OTHER_FAULTS := failover late rate_limiter_faults signals_faults strangers tasks_faults
