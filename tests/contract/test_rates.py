@@ -383,6 +383,21 @@ async def test_nothing_is_left_of_a_key_whose_rate_is_unused(any_concert: Coordi
         assert await raw(any_concert).zcard(keys.held_back) <= 2
 
 
+async def test_keys_that_come_many_at_once_are_dropped_as_fast(any_concert: Coordinator) -> None:
+    """So that what is kept does not grow with the keys there ever were."""
+
+    @any_concert.task(name="keyed", key=str, rate=Rate(100_000, per=1.0, burst=1, key=True))
+    async def keyed(key: int) -> None: ...
+
+    [keys] = any_concert._jobs.partitions
+    async with any_concert.consume("default", prefetch=100) as jobs:
+        for claim in range(10):
+            await any_concert.enqueue_many([keyed.call(100 * claim + number) for number in range(100)])
+            for each in await jobs.try_claim(100):
+                await each.ack()
+    assert await raw(any_concert).hlen(keys.places) <= 300
+
+
 def test_rate_of_a_key_needs_a_key() -> None:
     """And goes with neither a name nor a cost."""
     with pytest.raises(ValueError, match="give key= as well"):

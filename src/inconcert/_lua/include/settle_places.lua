@@ -30,16 +30,16 @@ local function settle_places(limited, queues, queue_name)
   for key, id in pairs(limited.orders) do
     came = came + next_in_order(places, held_back, states, queues, key, id)
   end
-  local some_are_of_keys
+  local of_keys = 0
   for _, rate in pairs(limited.rates) do
-    some_are_of_keys = some_are_of_keys or rate.is_of_key
+    of_keys = of_keys + (rate.is_of_key and 1 or 0)
     came = came + pace(places, held_back, states, queues, rate, limited.now_us)
     if rate.due_ms * 1000 > limited.now_us then
       limited.due_ms = math.min(rate.due_ms, limited.due_ms or rate.due_ms)
     end
   end
-  if some_are_of_keys then
-    drop_rates(places, held_back, limited.now_us)
+  if of_keys > 0 then
+    drop_rates(places, held_back, limited.now_us, of_keys)
   end
   limited.known, limited.rates, limited.turns, limited.orders, limited.taken, limited.held = {}, {}, {}, {}, {}, {}
   return came
