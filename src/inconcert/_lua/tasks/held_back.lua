@@ -39,9 +39,9 @@ for line in string.gmatch(limits, ':(%x+)') do
     end
     local turn = redis.call('HGET', places, '@' .. line) or ''
     local answer = {limits, line, ahead, tonumber(in_use) or 0, tonumber(most or interval_us) or 0, turn}
-    local running = {unpack(ARGV, RUNNING)}
+    local its, running = is_wait and '.' .. wait.limit .. ':' or ':' .. line, {unpack(ARGV, RUNNING)}
     for n, taken in ipairs(#running > 0 and redis.call('HMGET', places, unpack(running)) or {}) do
-      if taken and string.find(taken, is_wait and '.' .. wait.limit or ':' .. line, 1, true) then
+      if taken and string.find(string.gsub(taken, ',', ':'), its, 1, true) then
         answer[#answer + 1] = running[n]
       end
     end
