@@ -1,6 +1,7 @@
 """Limits and rates by name, which tasks of several queues and processes share; and jobs that cost more of a rate."""
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -108,6 +109,68 @@ async def test_rate_of_several_tasks_is_used_by_what_their_jobs_cost(any_concert
     assert running.began == [3, 1, 0]
 
 
+async def test_costly_job_begins_before_cheap_ones_of_another_queue_that_came_later(any_concert: Coordinator) -> None:
+    """The room gathers for it, however many of the others wait."""
+    running = Running()
+    rate = any_concert.rate("tokens", 4, per=0.4)
+    [plain] = limited(any_concert, running, "a", rate=rate)
+    [costly] = limited(any_concert, running, "b", rate=rate, cost=4)
+    running.free.set()
+    await any_concert.enqueue_many([plain.call(number) for number in range(4)])
+    async with in_background(any_concert.run_worker("a", "b", concurrency=10)):
+        await running.until(4)
+        last = await costly.enqueue(100)
+        await any_concert.enqueue_many([plain.call(number) for number in range(4, 10)])
+        await last.result(timeout=WITHIN)
+        assert running.began[4] == 100
+        await running.until(11)
+
+
+async def test_job_that_could_begin_waits_behind_those_in_line(any_concert: Coordinator) -> None:
+    """There is room for it, and not yet for the one of another queue that came before."""
+    running = Running()
+    rate = any_concert.rate("tokens", 4, per=3600.0)
+    [plain] = limited(any_concert, running, "a", rate=rate)
+    [costly] = limited(any_concert, running, "b", rate=rate, cost=4)
+    running.free.set()
+    async with in_background(any_concert.run_worker("a", "b", concurrency=10)):
+        await (await plain.enqueue(0)).result(timeout=WITHIN)
+        waiting = [await costly.enqueue(1)]
+        await eventually(lambda: in_line(any_concert, 1))
+        waiting.append(await plain.enqueue(2))
+        await eventually(lambda: in_line(any_concert, 2))
+        for job in waiting:
+            assert await job.cancel()
+    assert running.began == [0]
+
+
+async def test_no_room_gathers_for_a_costly_job_of_a_queue_that_nobody_serves(any_concert: Coordinator) -> None:
+    """Once one of its line was let in and not claimed."""
+    running = Running()
+    rate = any_concert.rate("tokens", 4, per=0.8)
+    [plain] = limited(any_concert, running, "a", rate=rate)
+    [costly] = limited(any_concert, running, "b", rate=rate, cost=4)
+    running.free.set()
+    async with any_concert.consume("b", prefetch=5) as jobs:
+        await any_concert.enqueue_many([costly.call(100 + number) for number in range(3)])
+        [claimed] = await jobs.try_claim(5)
+        await claimed.ack()
+    sent = await any_concert.enqueue_many([plain.call(number) for number in range(10)])
+    async with in_background(any_concert.run_worker("a", concurrency=10)):
+        await running.until(4)
+        await _end_the_pause_of_lines(any_concert)
+        for job in sent:
+            await job.result(timeout=WITHIN)
+        assert await in_line(any_concert, 1)
+
+
+async def _end_the_pause_of_lines(concert: Coordinator) -> None:
+    """As if those that were let in had been so for long."""
+    [keys] = concert._jobs.partitions
+    text = "string.gsub(redis.call('HGET', KEYS[1], '+'), '(%S+ %S+ %S+ [1-9]%d* %d+) %d+', '%1 1')"
+    await raw(concert).eval(f"redis.call('HSET', KEYS[1], '+', ({text}))", 1, keys.places)
+
+
 async def test_cost_holds_for_a_rate_of_one_task(any_concert: Coordinator) -> None:
     """The next job begins when there is room for what it costs."""
     running = Running()
@@ -136,6 +199,23 @@ async def test_explain_says_which_limit_a_job_waits_for_and_who_has_its_places(a
         running.free.set()
         for job in (before, waits):
             await job.result(timeout=WITHIN)
+
+
+async def test_explain_names_no_job_of_a_limit_whose_name_begins_alike(any_concert: Coordinator) -> None:
+    """The places are those of the job's own limit."""
+    running = Running()
+    [short] = limited(any_concert, running, "a", limit=any_concert.limit("api", 1))
+    [long] = limited(any_concert, running, "b", limit=any_concert.limit("api 2", 1))
+    async with in_background(any_concert.run_worker("a", "b", concurrency=10)):
+        await long.enqueue(0)
+        runs = await short.enqueue(1)
+        await running.until(2)
+        waits = await short.enqueue(2)
+        await eventually(lambda: in_line(any_concert, 1))
+        found = str(await any_concert.explain(f"job:{waits.id}"))
+        assert re.search(rf"1 of 1 places are taken, by {re.escape(runs.id)}$", found, re.MULTILINE), found
+        running.free.set()
+        await waits.result(timeout=WITHIN)
 
 
 async def test_job_by_name_counts_and_costs_as_its_task_says(any_concert: Coordinator, elsewhere: Coordinator) -> None:

@@ -31,6 +31,7 @@ local now_ms = math.floor(now_us / 1000)
 local limited = {places = places, now_us = now_us, known = {}, rates = {}, parsed = {}}
 local waits = read_waits(limited)
 local queue_of, names, is_named = {}, {}, {}
+local is_awaited = {}  -- rates that gather room for the first in line: those behind it take none
 for i = QUEUES, #KEYS, PARTS do
   queue_of[ARGV[NAMES + (i - QUEUES) / PARTS]] = {list = KEYS[i], bell = KEYS[i + 1], delayed = KEYS[i + 2], ids = {}}
 end
@@ -46,8 +47,9 @@ local function read_first(wait)
   end
 end
 
--- Whether the first in this line may begin; if not, since when it might, if that is known.
-local function has_room(wait)
+-- Whether the first in this line may begin; if not, since when it might, if that is known.  No room gathers for one of a line of
+-- which those that were let in are not claimed: its queue may be paused.
+local function has_room(wait, is_late)
   local now_let_in = wait.until_ms > now_ms and wait.count or 0
   local cost_let_in = wait.until_ms > now_ms and wait.cost or 0
   local its = wait.its
@@ -58,6 +60,10 @@ local function has_room(wait)
   if known and known.count + count + now_let_in >= known.most then
     return false, count + now_let_in > 0 and now_ms + KEPT_MS or nil
   end
+  if is_awaited[its.of_rate] then
+    return false
+  end
+  is_awaited[its.of_rate] = rate and at_us > now_us and not is_late
   return at_us <= now_us, math.ceil(at_us / 1000)
 end
 
@@ -94,13 +100,13 @@ local first = first_of(waits)
 while first and left > 0 do
   local is_late = first.count > 0 and first.until_ms <= now_ms  -- those that were let in are not claimed
   local may_come, at_ms = false, first.until_ms + PAUSE_MS
-  if is_late and at_ms <= now_ms then
-    first.count, first.cost, is_late, waits.have_changed = 0, 0, false, true
-  end
-  if not is_late then
-    may_come, at_ms = has_room(first)
+  if not is_late or at_ms <= now_ms then
+    may_come, at_ms = has_room(first, is_late)
   end
   if may_come then
+    if is_late then
+      first.count, first.cost = 0, 0
+    end
     local queue = queue_of[first.name]
     local delayed = queue.delayed
     redis.call('ZREM', held_back, first.member)
