@@ -407,6 +407,9 @@ async def test_limits_are_shown_of_their_queue(concert: Coordinator, host: Host,
     async def load(number: int) -> None:
         await may_end.wait()
 
+    @concert.task(queue="imports", limit=concert.limit("api", 3))
+    async def publish() -> None: ...
+
     for number in range(5):
         await load.enqueue(number)
     key = reference("q", "imports")
@@ -430,6 +433,7 @@ async def test_limits_are_shown_of_their_queue(concert: Coordinator, host: Host,
     assert page.count("<small>held back</small>") == 3
     assert re.search(r"delayed</span> <small>in (1 h 0 min|59 min \d+ s)</small>", later)
     assert re.search(rf'load</dt><dd><span data-live="{row}.used">2 of 2<', page)
+    assert "0 of 3</span> places of the limit api, which tasks share, are taken" in page
     assert "limit" not in other
 
 

@@ -287,6 +287,9 @@ async def test_limits_make_few_series_whatever_keys_there_are(
         begun.release()
         await free.wait()
 
+    @concert.task(name="export", queue="exports", limit=concert.limit("api", 2))
+    async def export() -> None: ...
+
     for begin in range(0, 10_000, 1_000):
         await concert.enqueue_many([import_.call(key) for key in range(begin, begin + 1_000)])
     before = await scraped(registry)
@@ -295,9 +298,10 @@ async def test_limits_make_few_series_whatever_keys_there_are(
             await begun.acquire()
         values = await scraped(registry)
 
-    assert before['inconcert_limit_places_in_use{queue="imports",task="import"}'] == 0
-    assert values['inconcert_limit_places_in_use{queue="imports",task="import"}'] == 3
-    assert values['inconcert_limit_places{queue="imports",task="import"}'] == 3
+    assert before['inconcert_limit_places_in_use{limit="",queue="imports",task="import"}'] == 0
+    assert values['inconcert_limit_places_in_use{limit="",queue="imports",task="import"}'] == 3
+    assert values['inconcert_limit_places{limit="",queue="imports",task="import"}'] == 3
+    assert values['inconcert_limit_places{limit="api",queue="exports",task="export"}'] == 2
     assert values['inconcert_limit_jobs_waiting{queue="imports"}'] > 0
     assert values['inconcert_limit_jobs_waiting{queue="mail"}'] == 0
     assert len(values) < 200

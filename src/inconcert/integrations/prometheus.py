@@ -318,12 +318,13 @@ def _of_queues(stats: TaskStats) -> Iterator[Metric]:
 
 
 def _of_limits(stats: TaskStats) -> Iterator[Metric]:
-    places = GaugeMetricFamily("inconcert_limit_places", "Jobs that may run at once.", labels=_JOB_LABELS)
-    in_use = GaugeMetricFamily("inconcert_limit_places_in_use", "Those that are claimed.", labels=_JOB_LABELS)
+    labels = (*_JOB_LABELS, "limit")
+    places = GaugeMetricFamily("inconcert_limit_places", "Jobs that may run at once.", labels=labels)
+    in_use = GaugeMetricFamily("inconcert_limit_places_in_use", "Those that are claimed.", labels=labels)
     waiting = GaugeMetricFamily("inconcert_limit_jobs_waiting", "Jobs that a limit holds back.", labels=("queue",))
     for task, limit in stats.limits.items():
-        places.add_metric((task, limit.queue), limit.places)
-        in_use.add_metric((task, limit.queue), limit.in_use)
+        places.add_metric((task, limit.queue, limit.name or ""), limit.places)
+        in_use.add_metric((task, limit.queue, limit.name or ""), limit.in_use)
     for name, queue in stats.queues.items():
         waiting.add_metric((name,), queue.held_back)
     yield from (places, in_use, waiting)
