@@ -28,6 +28,7 @@ from inconcert.tasks.running.step_store import JobStepStore
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.jobs import let_expire, status
+from tests.support.ledger import ledger_of
 from tests.support.undo import Shop, is_clean
 
 WITHIN = 10.0  # seconds
@@ -522,6 +523,45 @@ async def test_job_that_is_undone_cannot_be_cancelled(any_concert: Coordinator, 
         assert not await job.cancel(timeout=0)
         go_on.set()
         assert await job.cancel(timeout=WITHIN)
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert shop.did == ["refund all"]
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+@pytest.mark.parametrize("delay", [0.0, 3600.0])
+async def test_job_that_is_to_be_undone_stays_where_it_is_if_it_is_cancelled(
+    any_concert: Coordinator, shop: Shop, priority: int, delay: float
+) -> None:
+    """Given back by its worker, or delayed until it is tried again: it is undone then, and not lost."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def refund() -> None:
+        if not begun.is_set():
+            begun.set()
+            if delay:
+                raise ValueError("try again")
+            await go_on.wait()
+        await shop.refund("all")
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: delay if begun.is_set() else 0.0, priority=priority)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund", refund)
+            await failing()
+
+    async with in_background(any_concert.run_worker("default", grace=0)):
+        job = await buy.enqueue()
+        await begun.wait()
+        if delay:
+            await status(any_concert, job, JobStatus.DELAYED)
+    before = await ledger_of(any_concert)
+    assert not await job.cancel(timeout=0)
+    after = await ledger_of(any_concert)
+    assert (after.ready, after.delayed, after.states) == (before.ready, before.delayed, before.states)
+    go_on.set()
+    await job.reschedule(delay=0)
+    async with in_background(any_concert.run_worker("default")):
         with pytest.raises(JobFailed, match="sold out"):
             await job.result(timeout=WITHIN)
     assert shop.did == ["refund all"]

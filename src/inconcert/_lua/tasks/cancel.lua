@@ -41,19 +41,20 @@ end
 -- A foreign key stops the script here.
 local some_are_held_back = redis.call('ZCARD', held_back) > 0
 local some_are_limited = redis.call('HLEN', places) > 0 or some_are_held_back
+local undone  -- with which outcome, see begin_undo.lua
 
 local function cancel(n, id, result)
   local body = redis.call('HGET', bodies, id)
   if not body or redis.call('ZSCORE', dead, id) then
     return 3
   end
+  local undoing = undone[n]
+  if undoing and undoing ~= '-' then
+    return 0
+  end
   local state, about = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
   if state == 'delayed' and not was_here[id] then
     return 4
-  end
-  local undoing = redis.call('HGET', keys.undo, id)
-  if undoing and undoing ~= '-' then
-    return 0
   end
   if (state == 'running' or state == 'cancelling') and about ~= '' then
     redis.call('HSET', states, id, 'cancelling ' .. about)
@@ -107,11 +108,16 @@ end
 -- @guard queue:list bell:list on_back on_end
 local ids = {unpack(ARGV, IDS)}
 ids = {unpack(ids, 1, within_volume(keys, ids))}
-for _, id in ipairs(ids) do
-  was_here[id] = redis.call('ZSCORE', delayed, id)
-  limits[id] = some_are_limited and leave_lines(held_back, delayed, bodies, id) or nil
+undone = redis.call('HMGET', keys.undo, unpack(ids))
+local leave = {''}  -- never empty
+for n, id in ipairs(ids) do
+  if not undone[n] or undone[n] == '-' then  -- one that is undone stays where it is
+    was_here[id] = redis.call('ZSCORE', delayed, id)
+    limits[id] = some_are_limited and leave_lines(held_back, delayed, bodies, id) or nil
+    leave[#leave + 1] = id
+  end
 end
-redis.call('ZREM', delayed, unpack(ids))  -- first: needs no memory, so a full server accepts the rest
+redis.call('ZREM', delayed, unpack(leave))  -- first: needs no memory, so a full server accepts the rest
 for n, id in ipairs(ids) do
   answer[n] = cancel(n, id, KEYS[RESULTS + n - 1])
 end
