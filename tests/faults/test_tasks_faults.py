@@ -77,6 +77,30 @@ async def test_jobs_of_a_killed_worker_run_elsewhere(
         assert [job.attempt for job in await jobs.claim(8)] == [2] * 5 + [1] * 3
 
 
+async def test_jobs_of_a_killed_worker_come_back_to_their_priorities(
+    server: RealServer, concert: Coordinator, namespace: str, short_lease: None
+) -> None:
+    """Each before those of its number that were not claimed, in the old order, and behind those of smaller ones."""
+    put: dict[int, list[str]] = {0: [], 5: [], 9: []}
+    for priority in (9, 5, 0, 5, 9, 0, 5, 9):
+        put[priority].append((await concert.enqueue("t", [priority], queue="q", priority=priority)).id)
+    async with in_background(watch(concert)), spawn(f"{HERE}:hold_for_ever", server.url, namespace, 6) as child:
+        assert (await child.wait_for("claimed"))["id"] == put[0][0]
+        ledger = await ledger_of(concert)
+        held = [*put[0], *put[5], put[9][0]]
+        assert sorted(map(sorted, ledger.claimed.values())) == [sorted(held)]
+        child.kill()
+        new = (await concert.enqueue("t", [0], queue="q", priority=0)).id
+        ledger = await until(concert, lambda ledger: not ledger.claimed)
+    ledger.check(put=9, done=0)
+    assert (ledger.ready, ledger.delayed) == ({"q": put[5]}, {"q": [*put[0], new, *put[9]]})
+    assert (ledger.crashes, ledger.states) == (dict.fromkeys(held, 1), {})
+    async with concert.consume("q") as jobs:
+        claimed = await jobs.claim(9)
+        assert [job.id for job in claimed] == [*put[0], new, *put[5], *put[9]]
+        assert [job.attempt for job in claimed] == [2, 2, 1, 2, 2, 2, 2, 1, 1]
+
+
 async def be_paused(url: str, namespace: str) -> None:
     """In a child: run one job and hold another, and tell how they end."""
     async with (
@@ -734,15 +758,39 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
         assert sorted((await ledger_of(concert)).bodies) == sorted([put[1], put[3]])
 
 
+async def test_full_server_gives_out_jobs_by_their_priority(own_server: RealServer, namespace: str) -> None:
+    """And takes them back, and cancels them; nothing new comes in, nor a trace of it."""
+    async with Coordinator(own_server.tcp_url, namespace=namespace) as concert:
+        put = [(await concert.enqueue("t", [each], queue="q", priority=each)).id for each in (9, 9, 5, 5, 0, 0)]
+        own_server.command("CONFIG", "SET", "maxmemory", 1)
+        refused: list[Any] = [{"priority": 0}, {"id": "one"}, {"id": "one", "priority": 0}]
+        for options in refused:
+            with pytest.raises(Unavailable, match="OOM"):
+                await concert.enqueue("t", queue="q", **options)
+        ledger = await ledger_of(concert)
+        assert (ledger.bodies, list(ledger.flagged)) == (put, [put[0], put[1], put[4], put[5]])
+        async with concert.consume("q") as jobs:
+            claimed = await jobs.claim(5)
+            assert [job.id for job in claimed] == [put[4], put[5], put[2], put[3], put[0]]
+            await claimed[0].ack()
+            for job in claimed[1:]:
+                await job._state._end("back")
+        assert await concert.tasks.job(put[1]).cancel()
+        ledger = await ledger_of(concert)
+        assert (ledger.ready, ledger.delayed) == ({"q": [put[3], put[2]]}, {"q": [put[5], put[0]]})
+
+
+@pytest.mark.parametrize("priority", [0, 5])
 async def test_full_server_lets_a_dead_worker_be_recovered_and_due_jobs_run(
-    own_server: RealServer, namespace: str
+    own_server: RealServer, namespace: str, priority: int
 ) -> None:
     """By whoever finds it."""
     async with (
         Coordinator(own_server.tcp_url, namespace=namespace) as concert,
         Coordinator(own_server.tcp_url, namespace=namespace) as other,
     ):
-        held, due = await concert.enqueue("t", queue="q"), await concert.enqueue("t", queue="q", delay=3600)
+        held = await concert.enqueue("t", queue="q", priority=priority)
+        due = await concert.enqueue("t", queue="q", priority=priority, delay=3600)
         async with concert.consume("q") as jobs:
             await anext(jobs)
             [worker] = (await ledger_of(concert)).workers

@@ -41,13 +41,19 @@ MOST_CRASHES = 3
 HOUR = 3_600_000  # milliseconds
 INBOXES = "inbox:"
 MOST_KEPT = 5  # ends
-RECORDED = f"3 #{MOST_KEPT}:ab {{}}"  # a job whose end is to be in the history of its task
+USUAL = 5  # the priority of a job that says none
 
 orders = st.sampled_from([("high", "low"), ("low", "high"), ("high",)])
 queues = st.sampled_from(QUEUES)
 counts = st.integers(1, 5)
 picks = st.integers(0, 1000)
 names = st.sampled_from(["", "one name"])
+priorities = st.sampled_from([USUAL, 0, 9])
+
+
+def recorded(priority: int) -> str:
+    """The envelope of a job whose end is to be in the history of its task."""
+    return f"3 #{MOST_KEPT}:ab{'' if priority == USUAL else f'!{priority}'} {{}}"
 
 
 @dataclass
@@ -71,6 +77,7 @@ class TasksModel(RuleBasedStateMachine):
         self.places: dict[str, QueueKeys] = {name: self.keys.queue(name) for name in QUEUES}
         self.ready: dict[str, list[str]] = {name: [] for name in QUEUES}
         self.delayed: dict[str, list[str]] = {name: [] for name in QUEUES}
+        self.priority: dict[str, int] = {}
         self.dead: dict[str, str] = {}  # and the queue that each came from
         self.failures: dict[str, int] = {}
         self.crashes: dict[str, int] = {}
@@ -112,15 +119,15 @@ class TasksModel(RuleBasedStateMachine):
 
     # Jobs come in.
 
-    @rule(queue=queues, is_delayed=st.booleans(), name=names)
-    def enqueue(self, queue: str, is_delayed: bool, name: str) -> None:
+    @rule(queue=queues, is_delayed=st.booleans(), name=names, priority=priorities)
+    def enqueue(self, queue: str, is_delayed: bool, name: str, priority: int) -> None:
         self.put += 1
         other = self.names.get(name, "")
         if not self.is_live(other):
             other = ""
         job = f"job{self.put}" if not other else self.new_request()
         # Far enough apart for each to be due after those before it.
-        jobs = (job, RECORDED, self.put * 1_000_000 if is_delayed else 0, name, 0)
+        jobs = (job, recorded(priority), self.put * 1_000_000 if is_delayed else 0, name, 0)
         command = ENQUEUE(self.keys, self.places[queue], results=[self.keys.result(job)], queue_name=queue, jobs=jobs)
         for forgets in (False, False, True):
             if forgets and not other:
@@ -129,6 +136,7 @@ class TasksModel(RuleBasedStateMachine):
         if other:
             self.put -= 1
             return
+        self.priority[job] = priority
         self.start(job, int(is_delayed), queue)
         if name:
             self.names[name], self.name_of[job] = job, name
@@ -187,8 +195,11 @@ class TasksModel(RuleBasedStateMachine):
         parents=st.lists(picks, min_size=1, max_size=3),
         name=names,
         even_if=st.sampled_from(["", "failed", "ended"]),
+        priority=priorities,
     )
-    def follow(self, queue: str, is_delayed: bool, parents: list[int], name: str, even_if: str) -> None:
+    def follow(
+        self, queue: str, is_delayed: bool, parents: list[int], name: str, *, even_if: str, priority: int
+    ) -> None:
         """A job that runs after others, wherever these are; one of them may never have been."""
         after = list(dict.fromkeys(f"job{pick % (self.put + 1)}" for pick in parents))
         self.put += 1
@@ -204,7 +215,7 @@ class TasksModel(RuleBasedStateMachine):
             results=self.keys.results(after),
             queue_name=queue,
             id=job,
-            envelope=RECORDED,
+            envelope=recorded(priority),
             delay_ms=delay_ms,
             name=name,
             window_ms=0,
@@ -219,7 +230,7 @@ class TasksModel(RuleBasedStateMachine):
         if other:
             self.put -= 1
             return
-        self.after[job], self.even_if[job] = after, even_if
+        self.after[job], self.even_if[job], self.priority[job] = after, even_if, priority
         if name:
             self.names[name], self.name_of[job] = job, name
         pending = [parent for parent in after if self.is_live(parent)]
@@ -684,8 +695,16 @@ class TasksModel(RuleBasedStateMachine):
     def every_job_is_where_it_must_be(self) -> None:
         ledger = read_ledger_now(self.client, "model")
         ledger.check(put=self.put, done=len(self.ended) + len(self.purged))
-        assert ledger.ready == {name: jobs for name, jobs in self.ready.items() if jobs}
-        assert ledger.delayed == {name: jobs for name, jobs in self.delayed.items() if jobs}
+        usual: dict[str, list[str]] = {}
+        others: dict[str, list[str]] = {}
+        for name, jobs in self.ready.items():
+            jobs.sort(
+                key=self.rank
+            )  # whatever came in this step, at either end, stays there among those of its priority
+            usual[name] = [job for job in jobs if self.rank(job) == USUAL]
+            others[name] = [*(job for job in jobs if self.rank(job) != USUAL), *self.delayed[name]]
+        assert ledger.ready == {name: jobs for name, jobs in usual.items() if jobs}
+        assert ledger.delayed == {name: jobs for name, jobs in others.items() if jobs}
         assert sorted(ledger.waiting) == sorted(self.waiting)
         held = {worker.name: sorted(worker.held) for worker in self.workers if worker.held}
         assert {worker: sorted(jobs) for worker, jobs in ledger.claimed.items()} == held
@@ -744,6 +763,9 @@ class TasksModel(RuleBasedStateMachine):
             assert self.client.llen(self.places[name].bell) == 1 or not jobs
 
     # Private.
+
+    def rank(self, job: str) -> int:
+        return self.priority.get(job, USUAL)
 
     def any_worker(self, pick: int) -> Worker:
         return self.workers[pick % len(self.workers)]
