@@ -12,6 +12,8 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Task, current_job
+from inconcert._claims.keys import keys_of
+from inconcert.tasks.records.store import LET_IN
 from inconcert.testing import Process, World, simulate
 from tests.support.background import in_background
 from tests.support.eventually import eventually
@@ -22,6 +24,7 @@ from tests.support.limits import A_MOMENT, begun_at, excess, places
 from tests.support.limits_history import Told, runs
 from tests.support.processes import tell
 from tests.support.proxy import Proxy
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 
@@ -114,6 +117,33 @@ async def test_shared_limit_holds_though_workers_are_killed(
             child.kill()
     assert violations(children, enqueued_at) == []
     assert await places(concert) == 1  # where the rate stands
+
+
+async def test_each_of_many_lines_takes_no_longer_than_one_of_few(concert: Coordinator) -> None:
+    """So tasks of hundreds of queues may share a limit: ten times as many lines take about ten times as long."""
+    few, many = [await _let_in_seconds(concert, lines) for lines in (100, 1_000)]
+    assert many < 35 * few
+
+
+async def _let_in_seconds(concert: Coordinator, lines: int) -> float:
+    """How long it takes, at best, to find that no job of so many lines of a full limit may begin."""
+    [keys] = concert._jobs.partitions
+    client = raw(concert)
+    names = [f"queue {number}" for number in range(lines)]
+    waits = " ".join(f"{n:020x} x61 - 0 0 0" for n in range(lines))
+    await client.hset(keys.places, mapping={"x61": "1 1 0", "+": waits})
+    await client.hset(keys.bodies, mapping={f"job{n}": f"{n} 3/w1.x61:{n:020x} {{}}" for n in range(lines)})
+    await client.hset(keys.states, mapping={f"job{n}": f"delayed {name}" for n, name in enumerate(names)})
+    await client.zadd(keys.held_back, {f"{n:020x} {n:014} job{n}": 0 for n in range(lines)})
+    command = LET_IN(keys, queues=keys_of(map(keys.queue, names)), names=names)
+    took = list[float]()
+    for _ in range(7):
+        since = time.perf_counter()
+        next_ms, *found = await concert._ref.session.run(command)
+        took.append(time.perf_counter() - since)
+        assert (next_ms, len(found)) == (-1, lines)
+    await client.delete(keys.places, keys.bodies, keys.states, keys.held_back)
+    return min(took)
 
 
 async def test_lost_replies_lose_no_place(server: RealServer, concert: Coordinator, namespace: str) -> None:

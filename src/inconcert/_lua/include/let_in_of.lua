@@ -2,15 +2,12 @@
 -- count in its rate; and whether there is a line for either.
 -- @include read_waits
 local function let_in_of(limited, wait)
-  local count, cost, has_line = 0, 0, false
-  for _, each in ipairs(read_waits(limited)) do
-    local has_limit = wait.limit ~= '-' and each.limit == wait.limit
-    local has_rate = wait.of_rate ~= '-' and each.of_rate == wait.of_rate
-    has_line = has_line or has_limit or has_rate
-    if each.line ~= wait.line and each.until_ms * 1000 > limited.now_us then
-      count = count + (has_limit and each.count or 0)
-      cost = cost + (has_rate and each.cost or 0)
-    end
-  end
-  return count, cost, has_line
+  local waits = read_waits(limited)
+  local own = waits.of[wait.line]
+  local is_kept = own and own.until_ms * 1000 > limited.now_us
+  local of_limit = wait.limit ~= '-' and waits.let_in[wait.limit]
+  local of_rate = wait.of_rate ~= '-' and waits.let_in[wait.of_rate]
+  local count = of_limit and of_limit.count - (is_kept and own.count or 0) or 0
+  local cost = of_rate and of_rate.cost - (is_kept and own.cost or 0) or 0
+  return count, cost, (of_limit or of_rate) and true or false
 end

@@ -30,7 +30,7 @@ for line in string.gmatch(limits, ':(%x+)') do
     if next_ms and not is_next and tonumber(redis.call('ZSCORE', delayed, next_id) or nil) == tonumber(next_ms) then
       ahead = ahead + 1  -- the next of a rate has left the line
     end
-    for _, each in ipairs(is_wait and read_waits({places = places}) or {}) do
+    for _, each in ipairs(is_wait and read_waits({places = places, now_us = 0}) or {}) do
       local is_same = each.limit == wait.limit and wait.limit ~= '-' or each.of_rate == wait.of_rate and wait.of_rate ~= '-'
       if is_same and each.line ~= line then
         local before = string.format('(%s %014.0f ', each.line, due_ms % 1e15)

@@ -8,8 +8,9 @@
 -- RETURNS  {next_ms, name, ...}: milliseconds until it is to be run again, 0 for at once with these queues, -1 when a job ends;
 --          and the queues of which jobs wait
 -- TWICE    lets those in that may come by then
--- COST     O(L (L + log N)), L lines, N jobs in them
+-- COST     O(L (log L + log N)), L lines, N jobs in them
 -- @include admit_next
+-- @include count_let_in
 -- @include head_of
 -- @include keep_waits
 -- @include let_in_of
@@ -89,21 +90,22 @@ local next_at, left = nil, MOST
 local function look_at(ms)
   next_at = math.min(ms, next_at or ms)
 end
-local function first_of(lines)
-  local first
-  for _, wait in ipairs(lines) do
-    first = wait.member and not wait.is_full and (not first or wait.order < first.order) and wait or first
-  end
-  return first
+local in_order, at = {}, 1  -- lines by their first job; those before `at` are full
+for _, wait in ipairs(waits) do
+  in_order[#in_order + 1] = wait.member and wait or nil
 end
-local first = first_of(waits)
-while first and left > 0 do
+table.sort(in_order, function(one, other)
+  return one.order < other.order
+end)
+while in_order[at] and left > 0 do
+  local first = in_order[at]
   local is_late = first.count > 0 and first.until_ms <= now_ms  -- those that were let in are not claimed
   local may_come, at_ms = false, first.until_ms + PAUSE_MS
   if not is_late or at_ms <= now_ms then
     may_come, at_ms = has_room(first, is_late)
   end
   if may_come then
+    count_let_in(limited, first, -1)
     if is_late then
       first.count, first.cost = 0, 0
     end
@@ -115,14 +117,19 @@ while first and left > 0 do
     table.insert(queue.ids, 1, first.id)
     first.count, first.cost, first.until_ms = first.count + 1, first.cost + first.its.cost, now_ms + KEPT_MS
     waits.have_changed, left = true, left - 1
+    count_let_in(limited, first, 1)
     read_first(first)
+    local to = at
+    while first.member and in_order[to + 1] and in_order[to + 1].order <= first.order do
+      in_order[to], to = in_order[to + 1], to + 1
+    end
+    in_order[to], at = first, first.member and at or at + 1
   else
-    first.is_full = true
+    at = at + 1
     if at_ms then
       look_at(at_ms)
     end
   end
-  first = first_of(waits)
 end
 
 for _, queue in pairs(queue_of) do
@@ -143,8 +150,10 @@ for _, wait in ipairs(waits) do
   end
 end
 keep_waits(limited)
+local is_seen = {['-'] = true}
 for _, wait in ipairs(waits) do
-  if wait.limit ~= '-' then
+  if not is_seen[wait.limit] then
+    is_seen[wait.limit] = true
     admit_next(places, held_back, states, {}, wait.limit, read_limit(redis.call('HGET', places, wait.limit)), 0)
   end
 end
