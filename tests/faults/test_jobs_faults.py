@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Draft, JobCancelled, JobFailed, JobStatus, Progress, Unavailable, current_job
+from inconcert._claims.ends import Ack
 from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -165,6 +166,32 @@ async def test_worker_returns_when_what_it_has_run_is_acknowledged(
             proxy.release_replies()
             with anyio.fail_after(SOON):
                 await worker
+
+
+async def test_worker_waits_for_no_acknowledgement_whose_time_is_over(
+    server: RealServer, concert: Coordinator, namespace: str
+) -> None:
+    """Its reply may come still, a large one before it, and so it is under way as long as the connection is."""
+    stop, may_end = asyncio.Event(), asyncio.Event()
+    async with Proxy(server.url) as proxy, Coordinator(proxy.url, namespace=namespace) as here:
+
+        @here.task(name="t")
+        async def task() -> None:
+            await may_end.wait()
+
+        job = await task.enqueue()
+        async with in_background(here.run_worker("default", stop=stop)) as worker:
+            await until_status(concert, job.id, JobStatus.RUNNING)
+            stop.set()
+            proxy.hold_replies()
+            may_end.set()
+            await until_status(concert, job.id, JobStatus.SUCCEEDED)
+            [ack] = [call for call in here._ref.session.channel.under_way() if isinstance(call, Ack)]
+            ack.give_up("in time")  # as the channel does when a byte of another reply has just come
+            assert ack in here._ref.session.channel.under_way()
+            with anyio.fail_after(SOON):
+                await worker
+            proxy.release_replies()
 
 
 async def until_status(concert: Coordinator, id_: str, status: JobStatus) -> None:

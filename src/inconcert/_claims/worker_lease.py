@@ -206,7 +206,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     async def confirmed(self) -> None:
         """Wait until the server has answered all acknowledgements, or will not."""
         self._acknowledge()
-        while sent := [call for call in self._ends_under_way() if isinstance(call, Ack)]:
+        while sent := [call for call in self._ends_under_way() if isinstance(call, Ack) and not call.done()]:
             await asyncio.wait(sent)
 
     async def not_done(self, claimed: ClaimState, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
