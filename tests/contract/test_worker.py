@@ -241,6 +241,37 @@ async def test_job_whose_task_is_cancelled_before_it_begins_goes_back(concert: C
     assert ledger.ready == {"default": put[:1]}
 
 
+@pytest.mark.parametrize("burst", [False, True])
+async def test_job_whose_task_is_cancelled_before_it_begins_runs_again_while_the_worker_goes_on(
+    concert: Coordinator, burst: bool
+) -> None:
+    """Its place is free again, also if it is the only one; and a burst is not over."""
+    loop, stop, cancelled, ran = asyncio.get_running_loop(), asyncio.Event(), list[str](), list[str]()
+
+    def make(loop: asyncio.AbstractEventLoop, body: Any, **more: Any) -> "asyncio.Task[Any]":
+        task = asyncio.Task(body, loop=loop, **more)
+        if not cancelled and body.__qualname__ == "Worker._run":
+            task.cancel()
+            cancelled.append(task.get_name())
+        return task
+
+    @concert.task(name="t")
+    async def task() -> None:
+        ran.append(current_job().id)
+        if len(ran) == 2:
+            stop.set()
+
+    put = [(await task.enqueue()).id for _ in range(2)]
+    loop.set_task_factory(make)
+    try:
+        with anyio.fail_after(SOON):
+            await concert.run_worker("default", concurrency=1, stop=stop, burst=burst)
+    finally:
+        loop.set_task_factory(None)
+    assert (len(cancelled), ran) == (1, put)
+    (await until(concert, lambda ledger: not ledger.workers)).check(put=2, done=2)
+
+
 @pytest.mark.parametrize("is_burst", [False, True])
 async def test_job_whose_success_cannot_be_sent_is_dead_lettered(
     concert: Coordinator, monkeypatch: pytest.MonkeyPatch, *, is_burst: bool

@@ -36,6 +36,7 @@ __all__ = ["Middleware", "Worker"]
 _log = logging.getLogger("inconcert.tasks")
 
 _MOST_NAMES = 20  # of tasks in one line of the log
+_LOOK_AGAIN = 1.0  # seconds after which it looks for tasks that were cancelled before they began
 
 Middleware = Callable[[ClaimedJob], AbstractAsyncContextManager[object]]
 
@@ -141,7 +142,10 @@ class Worker:
 
     async def _drain(self, name: str) -> None:
         """Wait for `stop`, then stop claiming, and cancel what still runs after the grace period."""
-        await self._stop.wait()
+        while not self._stop.is_set():
+            with anyio.move_on_after(_LOOK_AGAIN):
+                await self._stop.wait()
+            self._drop_ended()
         self._consumer.stop()
         running = self._places - self._free
         _log.info("worker %s stops; jobs that still run: %d, with %g s to end", name, running, self._grace)
@@ -194,6 +198,7 @@ class Worker:
         for state, (task, _) in list(self._running.items()):
             if task.done():
                 self._forget(state)
+                self._free_a_place()
                 state.end_anyhow(None)
 
     def _forget(self, state: JobState) -> None:
