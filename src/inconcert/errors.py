@@ -372,8 +372,8 @@ class JobCancelled(InconcertError):
 class JobExpired(InconcertError):
     """A job was not started in time, or not done by its deadline, and so it was dead-lettered."""
 
-    def __init__(self, job_id: str, expires: float, *, has_begun: bool = False) -> None:
-        verb = "done" if has_begun else "started"
+    def __init__(self, job_id: str, expires: float, *, is_deadline: bool = False) -> None:
+        verb = "done" if is_deadline else "started"
         super().__init__(f"job {job_id} was not {verb} within {expires:g} s; replay it if it is still wanted")
         self.job_id = job_id
         self.expires = expires

@@ -70,6 +70,22 @@ async def test_job_that_expires_in_a_paused_queue_is_ended(any_concert: Coordina
     assert sorted(ledger.dead) == sorted([late.id, child.id])
 
 
+async def test_job_with_a_deadline_ends_so_too_in_a_paused_queue(any_concert: Coordinator) -> None:
+    """Its reason is the deadline, whether it has begun or not."""
+
+    @any_concert.task(name="t", queue="q")
+    async def task() -> None: ...
+
+    await any_concert.tasks.pause("q")
+    job = await task.options(deadline=SOON).enqueue()
+    async with in_background(any_concert.run_worker("q")):
+        with pytest.raises(JobFailed) as failed:
+            await job.result(timeout=10)
+    assert (
+        failed.value.reason == f"JobExpired: job {job.id} was not done within 0.05 s; replay it if it is still wanted"
+    )
+
+
 @pytest.mark.parametrize("delay", [0, 3600])
 async def test_job_that_expires_in_a_queue_that_nobody_serves_is_ended(any_concert: Coordinator, delay: float) -> None:
     """By a worker of other queues, also if it is delayed for longer."""

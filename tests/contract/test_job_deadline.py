@@ -76,8 +76,22 @@ async def test_deadline_counts_all_attempts(any_concert: Coordinator) -> None:
 
     async with ready_worker(any_concert):
         job = await fail.options(deadline=SOON).enqueue()
-        assert "was not started within" in await reason_of(job)
+        assert "was not done within" in await reason_of(job)
     assert attempts == [1]
+
+
+async def test_job_that_sleeps_at_its_deadline_is_not_done(any_concert: Coordinator) -> None:
+    """It has left its worker, and none has started it again."""
+    slept: list[int] = []
+
+    @any_concert.task(name="t", queue="q")
+    async def sleep() -> None:
+        await durable.sleep("nap", 3600)
+        slept.append(1)
+
+    async with ready_worker(any_concert):
+        assert "was not done within" in await reason_of(await sleep.options(deadline=SOON).enqueue())
+    assert slept == []
 
 
 async def test_later_attempt_has_the_rest_of_the_time(any_concert: Coordinator) -> None:

@@ -47,7 +47,7 @@ end
 
 local jobs = {}
 local function end_if_expired(id, body)
-  local ends_ms, expires = expiry_of(body)
+  local ends_ms, expires, is_deadline = expiry_of(body)
   local its_queue = ends_ms and now_ms > ends_ms and take(id, body)
   if not its_queue then
     return
@@ -59,8 +59,8 @@ local function end_if_expired(id, body)
   end
   local shown = string.gsub(id, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end)
   local reason = string.format(
-    '{"reason":"JobExpired: job %s was not started within %g s; replay it if it is still wanted","traceback":"","attempts":%d}',
-    shown, expires, attempts)
+    '{"reason":"JobExpired: job %s was not %s within %g s; replay it if it is still wanted","traceback":"","attempts":%d}',
+    shown, is_deadline and 'done' or 'started', expires, attempts)
   jobs[#jobs + 1] = {id = id, reason = reason, queue = its_queue, attempts = attempts, began_ms = ''}
 end
 

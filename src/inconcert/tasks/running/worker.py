@@ -340,7 +340,7 @@ class Worker:
 
 def _past_deadline(state: JobState) -> JobExpired:
     """The error of a job that is not done by its deadline, which ends it for good."""
-    state.final = error = JobExpired(state.id, state.envelope.expires or 0.0, has_begun=True)
+    state.final = error = JobExpired(state.id, state.envelope.expires or 0.0, is_deadline=True)
     return error
 
 

@@ -215,7 +215,7 @@ class JobWorkerLease(WorkerLease[JobState]):
             said, envelope = envelope, completed(envelope, task)
         age = (now_ms - enqueued_ms) / 1000
         if envelope.expires is not None and UNDONE_NOW not in row.flags and age > envelope.expires:
-            obstacle = JobExpired(id_, envelope.expires)
+            obstacle = JobExpired(id_, envelope.expires, is_deadline=envelope.stops)
         job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
         job.known = task
         if envelope.expires is not None:
