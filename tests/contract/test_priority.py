@@ -328,6 +328,15 @@ async def test_stats_count_them_as_ready(any_concert: Coordinator) -> None:
     assert stats.oldest_age >= 60
 
 
+async def test_oldest_age_is_that_of_a_job_behind_a_cancelled_one(any_concert: Coordinator) -> None:
+    """Whose id stays until a claim, if the one who cancelled it did not know in which queue it was."""
+    await put(any_concert, *[0] * 3, queue="other")
+    for info in (await any_concert.tasks.jobs(queue="other")).jobs[:2]:
+        await any_concert.tasks.job(info.id).cancel()
+    stats = (await any_concert.tasks.stats()).queues["other"]
+    assert stats.oldest_age is not None
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 async def test_jobs_are_listed_in_the_order_in_which_they_run(any_concert: Coordinator, limit: int) -> None:
     """In pages of any size, each once."""
@@ -355,6 +364,31 @@ async def test_explanation_counts_those_before(any_concert: Coordinator) -> None
         ["it is behind others in queue 'default', at priority 9: 2"],
         ["it is behind others in queue 'default', at priority 9: 3"],
     ]
+
+
+async def test_order_holds_whatever_consumers_do(any_concert: Coordinator) -> None:
+    """They finish some, and give the others back in any order: each comes to the front of its number."""
+    chance, waiting, number = random.Random(7), dict[int, list[str]]({0: [], 5: [], 9: []}), 0
+    async with any_concert.consume("default") as jobs:
+        for _ in range(40):
+            for priority in chance.choices([0, 5, 9], k=chance.randrange(5)):
+                number += 1
+                waiting[priority] += [
+                    (await any_concert.enqueue("show", [priority], priority=priority, id=f"job{number}")).id
+                ]
+            count = chance.randrange(1, 6)
+            expected = [id_ for ids in waiting.values() for id_ in ids][:count]
+            found = await jobs.claim(count) if expected else []
+            assert [job.id for job in found] == expected
+            for job in chance.sample(found, len(found)):
+                [ids] = [ids for ids in waiting.values() if job.id in ids]
+                ids.remove(job.id)
+                if chance.random() < 0.5:
+                    await job.ack()
+                else:
+                    await job._state._end("back")
+                    ids.insert(0, job.id)
+    await ledger_of(any_concert)
 
 
 @pytest.mark.parametrize("count", [MANY, pytest.param(100_000, marks=pytest.mark.torture)])

@@ -5,7 +5,8 @@
 -- ARGV  names..  of each queue, in the same order
 -- RETURNS  {workers, dead, ready, delayed, held_back, waiting, oldest_ms, is_paused, finished, ...}: how many workers are
 --          alive and how many jobs are dead; then for each queue the jobs in it, and those of the delayed that wait for a
---          limit; how long the first has been there since it was enqueued, -1 if there is none among the first 100; and
+--          limit; how long the first has been there since it was enqueued, -1 if there is none among the first 100 of each
+--          priority; and
 --          how many succeeded or were cancelled since it began
 -- TWICE    the same; nothing is changed
 -- COST     O(Q log D), Q queues with D delayed jobs
@@ -31,8 +32,10 @@ for i = NAMES, #ARGV do
   local ranked = redis.call('ZCOUNT', delayed, '-inf', '(0')  -- they have a priority
   for priority = 0, ranked > 0 and 9 or -1 do
     local from, to = (priority - 10) .. 'e14', '(' .. (priority - 9) .. 'e14'  -- as in rank.lua
-    local first = redis.call('ZRANGEBYSCORE', delayed, from, to, 'LIMIT', 0, 1)[1]
-    local put_ms = first and string.match(redis.call('HGET', bodies, first) or '', '^%d+')
+    local put_ms
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, from, to, 'LIMIT', 0, 100)) do
+      put_ms = put_ms or string.match(redis.call('HGET', bodies, id) or '', '^%d+')
+    end
     enqueued_ms = put_ms and math.min(put_ms, enqueued_ms or put_ms) or enqueued_ms
   end
   ready = ready + ranked
