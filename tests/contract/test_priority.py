@@ -391,6 +391,18 @@ async def test_order_holds_whatever_consumers_do(any_concert: Coordinator) -> No
     await ledger_of(any_concert)
 
 
+@pytest.mark.parametrize("priority", [0, 9])
+async def test_job_that_a_claim_leaves_keeps_its_place(any_concert: Coordinator, priority: int) -> None:
+    """Such as the third of three, if two have 1 MiB together: it does not come to the plain ones."""
+    large = "x" * 600_000
+    put = [(await any_concert.enqueue("show", [large], priority=priority)).id for _ in range(3)]
+    async with any_concert.consume("default") as jobs:
+        assert [job.id for job in await jobs.claim(5)] == put[:2]
+        plain = (await any_concert.enqueue("show", ["plain"])).id
+        rest = [put[2], plain] if priority == 0 else [plain, put[2]]
+        assert [job.id for job in await jobs.claim(5)] == rest
+
+
 @pytest.mark.parametrize("count", [MANY, pytest.param(100_000, marks=pytest.mark.torture)])
 async def test_many_jobs_come_in_order(concert: Coordinator, count: int) -> None:
     """Each once, by its number, and those of one number as they were enqueued."""
