@@ -272,6 +272,51 @@ async def test_job_whose_task_is_cancelled_before_it_begins_runs_again_while_the
     (await until(concert, lambda ledger: not ledger.workers)).check(put=2, done=2)
 
 
+class _Ended(asyncio.Future[Any]):
+    """Stands for a task that has ended."""
+
+    def set_name(self, name: str) -> None:
+        """A task has one."""
+
+
+async def test_jobs_that_an_eager_task_factory_runs_at_once_free_their_places_once(concert: Coordinator) -> None:
+    """As that of Python 3.12 does: the task of such a job has ended before the worker has noted it."""
+    loop, stop, running, most = asyncio.get_running_loop(), asyncio.Event(), set[int](), list[int]()
+
+    def make(loop: asyncio.AbstractEventLoop, body: Any, **more: Any) -> Any:
+        if body.__qualname__ != "Worker._run" or may_wait.is_set():
+            return asyncio.Task(body, loop=loop, **more)
+        with pytest.raises(StopIteration):
+            body.send(None)
+        ended = _Ended(loop=loop)
+        ended.set_result(None)
+        return ended
+
+    @concert.task(name="t")
+    async def task(number: int) -> None:
+        running.add(number)
+        most.append(len(running))
+        if number == 9:
+            may_wait.set()
+        if number > 9:
+            await asyncio.sleep(0)
+        if number == 19:
+            stop.set()
+        running.remove(number)
+
+    may_wait = asyncio.Event()
+    put = await concert.enqueue_many(task.call(number) for number in range(20))
+    loop.set_task_factory(make)
+    try:
+        with anyio.fail_after(SOON):
+            await concert.run_worker("default", concurrency=2, stop=stop)
+    finally:
+        loop.set_task_factory(None)
+    assert len(most) == len(put)
+    assert max(most) <= 2
+    (await until(concert, lambda ledger: not ledger.workers)).check(put=20, done=20)
+
+
 @pytest.mark.parametrize("is_burst", [False, True])
 async def test_job_whose_success_cannot_be_sent_is_dead_lettered(
     concert: Coordinator, monkeypatch: pytest.MonkeyPatch, *, is_burst: bool

@@ -163,6 +163,7 @@ class Worker:
 
     async def _claim_and_start(self) -> None:
         loop = asyncio.get_running_loop()
+        may_be_eager = loop.get_task_factory() is not None
         while not self._stop.is_set() and self._left:
             while not self._free:
                 self._freed.clear()
@@ -183,6 +184,10 @@ class Worker:
                 state.is_awaited = self._burst or bool(state.observers)
                 task = loop.create_task(self._run(job, state), name=str(state))  # the name is for logs
                 self._running[state] = task, started_at
+            if may_be_eager:  # then some have ended before they were noted here
+                for state in map(state_of, jobs):
+                    if self._running[state][0].done():
+                        del self._running[state]
         self._consumer.stop()
 
     async def _claim(self, count: int, *, wait: bool) -> list[ClaimedJob]:
@@ -203,7 +208,10 @@ class Worker:
 
     def _forget(self, state: JobState) -> None:
         """It runs no longer: the last act of its task, because a callback would be another turn for each job."""
-        del self._running[state]
+        try:
+            del self._running[state]
+        except KeyError:  # it was begun by an eager task factory, and has ended before it was noted
+            return
         self._claim_no_more()
 
     def _claim_no_more(self) -> None:
