@@ -14,6 +14,7 @@ from inconcert import Coordinator, WrongState
 from inconcert._claims.keys import HELD, QueueKeys
 from inconcert.tasks.following.cancellation import HAD_ENDED
 from inconcert.tasks.records.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
+from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, facts_text, read_ledger
 from tests.support.moves import moves, moves_between
 from tests.support.raw import raw
@@ -836,6 +837,18 @@ async def test_second_claim_answers_with_the_same_jobs(scene: Scene) -> None:
     assert (await scene.ask(3, 2))[3:] == first[11:]
     assert (await scene.ledger()).ready == {"q": ["ready3"]}
     assert await scene.ack("ready2", 3002, result="", ttl_ms=0, unique="") == [1]
+
+
+async def test_second_claim_says_when_the_jobs_were_claimed(scene: Scene) -> None:
+    """By the first run, whose reply was lost: from then on they count for a rate, and for how long they ran."""
+    first = await scene.ask(3, 2)
+
+    async def is_later() -> bool:
+        seconds, microseconds = await scene.client.time()
+        return bool(seconds * 1_000 + microseconds // 1_000 > first[2])
+
+    await eventually(is_later)
+    assert (await scene.ask(3, 2))[2] == first[2]
 
 
 async def test_claim_passes_over_what_was_cancelled(scene: Scene) -> None:

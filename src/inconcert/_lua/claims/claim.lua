@@ -16,8 +16,9 @@
 -- ARGV  suspects  number, 1 or 0: how many jobs it may take with which two workers have died
 -- ARGV  names..   of each queue, in the same order
 -- MOVES    queue: claimed held_back; delayed: admitted
--- RETURNS  {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, flags, ...}: milliseconds until
---          there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
+-- RETURNS  {1, next_ms, claimed_ms, id, body, place, attempt, failed, is_cancelled, queue-name, flags, ...}: milliseconds until
+--          there is something to do again, such as a delayed job that is due, -1 if there is nothing; when these jobs were
+--          claimed, by the first run; then each job,
 --          which attempt this is, how many attempts failed, whether somebody wants it cancelled, where it comes from,
 --          and its flags, see flag.lua
 --          | {2, ...}: the same, and limits are in use: without plugs it has stopped at a job that has some
@@ -104,10 +105,12 @@ end
 
 -- Take: what the last claim took if this is the same again, otherwise from the queues.
 local ids, texts, numbers, names, taken, bytes = {}, {}, {}, {}, 0, 0  -- bytes of all that is claimed
+local claimed_ms = now_ms
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
-    local place, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ %d+ (.*)$')
+    local place, since, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ (%d+) (.*)$')
     if place then
+      claimed_ms = tonumber(since)
       taken = taken + 1
       ids[taken], texts[taken], numbers[taken], names[taken] = id, redis.call('HGET', bodies, id), tonumber(place), name
       bytes = bytes + #(texts[taken] or '')
@@ -221,7 +224,7 @@ end
 uses_limits = redis.call('EXISTS', places) == 1
 local some_are_to_be_let_in = limited.asks or last_number == number and redis.call('HEXISTS', places, '+') == 1
 -- @end
-local answer = {uses_limits and 2 or 1, next_ms, now_ms}
+local answer = {uses_limits and 2 or 1, next_ms, claimed_ms}
 -- @only jobs
 answer[1] = some_are_to_be_let_in and 3 or answer[1]
 -- @end
