@@ -112,7 +112,7 @@ async def test_rate_of_several_tasks_is_used_by_what_their_jobs_cost(any_concert
 async def test_costly_job_begins_before_cheap_ones_of_another_queue_that_came_later(any_concert: Coordinator) -> None:
     """The room gathers for it, however many of the others wait."""
     running = Running()
-    rate = any_concert.rate("tokens", 4, per=0.4)
+    rate = any_concert.rate("tokens", 4, per=1.0)
     [plain] = limited(any_concert, running, "a", rate=rate)
     [costly] = limited(any_concert, running, "b", rate=rate, cost=4)
     running.free.set()
@@ -120,10 +120,11 @@ async def test_costly_job_begins_before_cheap_ones_of_another_queue_that_came_la
     async with in_background(any_concert.run_worker("a", "b", concurrency=10)):
         await running.until(4)
         last = await costly.enqueue(100)
-        await any_concert.enqueue_many([plain.call(number) for number in range(4, 10)])
+        await eventually(lambda: in_line(any_concert, 1))
+        await any_concert.enqueue_many([plain.call(number) for number in range(4, 7)])
         await last.result(timeout=WITHIN)
         assert running.began[4] == 100
-        await running.until(11)
+        await running.until(8)
 
 
 async def test_job_that_could_begin_waits_behind_those_in_line(any_concert: Coordinator) -> None:
