@@ -176,6 +176,19 @@ async def test_job_that_others_ran_after_is_not_requeued(
     assert await job.status() == "succeeded"
 
 
+@pytest.mark.parametrize("priority", [0, 9])
+async def test_requeued_job_is_the_next_of_its_priority(
+    any_concert: Coordinator, settling: asyncio.Event, priority: int
+) -> None:
+    """It was acknowledged, so nothing is known of it but what it was."""
+    put = [(await any_concert.enqueue("t", queue="q", priority=priority)).id for _ in range(2)]
+    async with any_concert.consume("q", delivery="at_most_once") as jobs:
+        await cancel_amid(settling, asyncio.ensure_future(anext(jobs)))
+    ledger = await ledger_of(any_concert)
+    assert (ledger.ready, ledger.delayed) == ({}, {"q": put})
+    assert ledger.flagged == dict.fromkeys(put, str(priority))
+
+
 @pytest.mark.parametrize("is_closing", [False, True])
 async def test_item_whose_caller_was_cancelled_is_put_back_when_its_process_closes(
     any_concert: Coordinator, settling: asyncio.Event, caplog: pytest.LogCaptureFixture, is_closing: bool
