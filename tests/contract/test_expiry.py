@@ -43,10 +43,11 @@ async def make_old(concert: Coordinator, job: Job[Any]) -> None:
     await client.hset(bodies, job.id, b"1000000000000 " + rest)
 
 
-async def test_job_that_expires_in_a_paused_queue_is_ended(any_concert: Coordinator) -> None:
+@pytest.mark.parametrize("priority", [0, 5])
+async def test_job_that_expires_in_a_paused_queue_is_ended(any_concert: Coordinator, priority: int) -> None:
     """Its waiter is told, and so are jobs that run after it; the others stay, whatever their arguments."""
 
-    @any_concert.task(name="t", queue="q")
+    @any_concert.task(name="t", queue="q", priority=priority)
     async def task(about: dict[str, float]) -> dict[str, float]:
         return about
 
