@@ -156,8 +156,8 @@ async def test_third_signal_kills(concert: Coordinator, how: str, code: int) -> 
 async def test_idle_worker_ends_at_once_while_the_server_is_away(own_server: RealServer) -> None:
     """It has nothing to give back, so it waits for no answer."""
     async with Coordinator(own_server.tcp_url, namespace="idle") as concert, start(concert, "worker", SERVICE) as child:
-        await concert.enqueue("wait", [0])
-        await eventually(lambda: ": done, it took" in child.errors())
+        job = await concert.enqueue("wait", [0])
+        await job.result(timeout=20)  # so that its acknowledgement was answered
         own_server.kill()
         await eventually(lambda: "command channel: connection lost" in child.errors())
         child.signal(signal.SIGTERM)
