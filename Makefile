@@ -65,9 +65,9 @@ docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # These tests compute more than they wait, and each process that runs some collects all.
-quick: lint $(VENV)/.dev ## before each commit: style, types of what changed, the rules, and every eighth contract
+quick: lint $(VENV)/.dev ## before each commit: style, types of what changed, the rules, and every twelfth contract
 	@$(BIN)/mypy & \
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --one-each 8 -k "not fakeredis" -m "not torture and not slow" \
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --one-each 12 -k "not fakeredis" -m "not torture and not slow" \
 	  tests/unit tests/contract; failed=$$?; wait $$! && exit $$failed
 
 # `make rest` runs the others, and `make torture` does.

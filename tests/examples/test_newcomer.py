@@ -43,6 +43,7 @@ import asyncio; from fakeredis import FakeAsyncRedis; from inconcert import Coor
 async def main():
     async with Coordinator.from_client(FakeAsyncRedis()) as concert, concert.lock("door"): pass
 asyncio.run(main())""",
+    "sql": "import sqlalchemy; from inconcert.sql import Outbox, fence",
     "uvloop": "import uvloop",
 }
 
