@@ -31,8 +31,6 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert.errors import BarrierBroken, InconcertError, Unavailable
 
-__all__ = ["Barrier"]
-
 _log = logging.getLogger("inconcert.barrier")
 
 

@@ -64,8 +64,6 @@ if TYPE_CHECKING:  # a primitive is imported by its factory when it is called fi
     from inconcert.signals.patterns import Signals
     from inconcert.signals.signal import Signal
 
-__all__ = ["Coordinator", "CoordinatorOptions", "key_ring_of", "put_in_place", "session_ref_of"]
-
 T = TypeVar("T")
 F = TypeVar("F", bound="PeriodicFunction")
 

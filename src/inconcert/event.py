@@ -12,9 +12,6 @@ from inconcert._rules import durations
 from inconcert._rules.defaults import EVENT_TTL
 from inconcert._rules.durations import Seconds, milliseconds
 
-__all__ = ["Event"]
-
-
 _LATEST = 1.0  # seconds that the server's clock may gain on ours during a wait; a later time is not the server's
 
 

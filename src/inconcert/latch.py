@@ -13,9 +13,6 @@ from inconcert._rules.defaults import LATCH_TTL
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 
-__all__ = ["Latch"]
-
-
 _MOST = 1_000_000_000  # more would take years to count down
 
 

@@ -10,8 +10,6 @@ from inconcert._core.session import SessionRef
 from inconcert._rules.defaults import LOCK_TTL
 from inconcert._rules.durations import Seconds
 
-__all__ = ["Lock"]
-
 
 class Lock(Permits[Lease]):
     """Mutual exclusion with a lease: a dead holder blocks others only until its lease lapses.

@@ -25,8 +25,6 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.errors import InconcertError
 from inconcert.lock import Lock
 
-__all__ = ["Leases", "Locks"]
-
 _ACQUIRE = load("locks/acquire").bind()
 
 _MOST = 100  # locks at once: one script acquires them all, and the server does nothing else meanwhile

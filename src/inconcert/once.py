@@ -37,8 +37,6 @@ from inconcert.errors import AcquireTimeout, InconcertError, LeaseLost
 from inconcert.lock import Lock
 from inconcert.tasks.records.arguments import annotations
 
-__all__ = ["Onces"]
-
 _log = logging.getLogger("inconcert.once")
 
 _LEASE = 10.0  # seconds; for so long at most a dead process holds up the computation

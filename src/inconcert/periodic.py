@@ -29,9 +29,6 @@ from inconcert._rules.functions import name_of
 from inconcert.elections.election import Election
 from inconcert.errors import NotConnected
 
-__all__ = ["PeriodicFunction", "Timetable"]
-
-
 _log = logging.getLogger("inconcert.periodic")
 
 

@@ -29,8 +29,6 @@ from inconcert._rules.limits import whole
 from inconcert.errors import InconcertError, RateLimited
 from inconcert.reservation import Reservation
 
-__all__ = ["RateDecision", "RateLimiter", "RateStatus", "RateTerms", "reservation_of", "terms_of"]
-
 _REFUSED, _GRANTED, _IN_LINE = 0, 1, 2  # what the script answers that takes
 
 _SECOND = 1_000_000  # microseconds, in which all is counted: a server's clock has no finer ones

@@ -18,8 +18,6 @@ from inconcert.errors import NotConnected
 from inconcert.rate_limiter import RateDecision, RateLimiter, reservation_of, terms_of
 from inconcert.reservation import Reservation
 
-__all__ = ["RateLimiters"]
-
 
 class RateLimiters:
     """Takes permits of several rate limiters, all or none.

@@ -5,8 +5,6 @@ Source: docs/explanation/rate-limits.md
 
 from collections.abc import Callable
 
-__all__ = ["Reservation"]
-
 
 class Reservation:
     """Permits of a rate limiter that were taken by an estimate, until `settle` says how many were used.

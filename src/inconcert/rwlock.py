@@ -13,9 +13,6 @@ from inconcert._rules.defaults import LOCK_TTL
 from inconcert._rules.durations import Seconds
 from inconcert.errors import InconcertError, OutcomeUnknown
 
-__all__ = ["RWLock", "ReadLock", "WriteLease", "WriteLock"]
-
-
 _DOWNGRADE = load("permits/downgrade").bind(PermitKeys)
 
 _READERS = 100_000  # at once; with more, the server would spend long on dead holders

@@ -9,8 +9,6 @@ from inconcert._rules.defaults import LOCK_TTL
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 
-__all__ = ["Semaphore"]
-
 _MOST = 100_000  # permits; a higher limit bounds nothing, and the server would spend long on dead holders
 _MOST_AT_ONCE = 1_000  # permits of one acquisition, each of which is an entry on the server
 

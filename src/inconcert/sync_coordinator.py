@@ -27,8 +27,6 @@ from inconcert.errors import NotConnected
 from inconcert.rate_limiter import RateDecision, RateLimiter, RateStatus
 from inconcert.sync_producer import SyncProducer
 
-__all__ = ["SyncCoordinator", "SyncLease", "SyncPermits", "SyncRateLimiter"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -45,8 +45,6 @@ from inconcert.tasks.sending.draft import NewJob, enqueue, enqueue_own
 from inconcert.tasks.sending.options import JobOptions
 from inconcert.tasks.sending.task import Task, draft_of
 
-__all__ = ["EnqueuedJob", "PreparedJob", "SyncProducer", "observers_of"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert._redis.wire.transport import Commands
 from inconcert.errors import NotConnected
 
-__all__ = ["ShardedBells"]
-
 _SLEEP = load("bells/sleep").bind()
 _LEAVE = load("bells/leave").bind()
 _AGAIN = 5.0  # seconds after which a sleeper joins the line again: the server may have lost its place

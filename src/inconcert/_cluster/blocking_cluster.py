@@ -12,8 +12,6 @@ from inconcert._redis.protocol.replies import ErrorReply, is_passing
 from inconcert._redis.protocol.slots import slot_of
 from inconcert.errors import Unavailable
 
-__all__ = ["BlockingCluster"]
-
 Address = tuple[str, int]
 Reachable = Callable[[str, int, str], Address]
 

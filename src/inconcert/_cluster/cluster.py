@@ -27,8 +27,6 @@ from inconcert._redis.wire.channel import Channel
 from inconcert._redis.wire.wire import Pool, Wire, open_wire
 from inconcert.errors import InconcertError, Unavailable
 
-__all__ = ["Cluster"]
-
 _log = logging.getLogger("inconcert.cluster")
 
 _SLOTS = pack("CLUSTER", "SLOTS")

@@ -16,8 +16,6 @@ from inconcert._redis.wire.inbox import Inbox, InboxReceiver
 from inconcert._redis.wire.turns import each_in_turns
 from inconcert.errors import InconcertError
 
-__all__ = ["ShardedInbox"]
-
 
 class ShardedInbox(Inbox):
     """The inbox of one process.

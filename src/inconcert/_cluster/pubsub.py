@@ -26,8 +26,6 @@ from inconcert._redis.wire.turns import each_in_turns
 from inconcert._redis.wire.wire import Pool, Wire
 from inconcert.errors import InconcertError, Unavailable
 
-__all__ = ["ShardedPubSub"]
-
 _SOON = 0.05  # seconds until a subscription that was refused or ended is tried again
 
 

@@ -23,8 +23,6 @@ from inconcert._redis.wire.channel import Channel
 from inconcert._redis.wire.turns import each_in_turns
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
-__all__ = ["Router"]
-
 _FIRST_PAUSE = 0.01  # seconds; doubled each time that the slot is refused again
 _LONGEST_PAUSE = 0.5
 _SLOW = 0.5  # seconds without an answer after which the node may have been replaced

@@ -6,8 +6,6 @@ from typing import NamedTuple, Self
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.slots import SLOTS
 
-__all__ = ["Node", "SlotMap"]
-
 Reachable = Callable[[str, int], tuple[str, int]]
 
 

@@ -13,8 +13,6 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert.errors import AcquireTimeout, InconcertError, Unavailable
 
-__all__ = ["Acquirable", "Enterable"]
-
 StateT = TypeVar("StateT", bound=Enterable)
 FaceT_co = TypeVar("FaceT_co", covariant=True)
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from inconcert._core.entry import Entry, Exits, looked_up
 
-__all__ = ["AsyncWith", "Enterable"]
-
 
 class Enterable(Protocol):
     """The engine's side of the thing that is acquired."""

@@ -8,8 +8,6 @@ import asyncio
 
 from inconcert._core.cancellation import CANCEL_AGAIN
 
-__all__ = ["Body"]
-
 
 class Body:
     """The body that the current task is about to run.

@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 import anyio
 
-__all__ = ["Noted", "is_user_code", "line_of", "note"]
-
 # Whose code is passed over, because the line that called it says more; and where the event loop begins.
 _OURS = (f"{Path(__file__).parents[1]}/", f"{Path(anyio.__file__).parent}/", contextlib.__file__)
 _LOOPS = f"{Path(asyncio.__file__).parent}/"

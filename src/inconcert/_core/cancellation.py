@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-__all__ = ["CANCEL_AGAIN", "cancel_all"]
-
 CANCEL_AGAIN = 1.0  # seconds to clean up in; what goes on after that is cancelled again
 
 

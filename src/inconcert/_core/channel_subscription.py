@@ -9,8 +9,6 @@ from inconcert._core.own_loop import check_loop
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
 
-__all__ = ["ChannelMessage", "ChannelSubscription", "Gap"]
-
 _DIGITS = 17  # of a number that a script publishes; a longer one is foreign
 
 

@@ -19,8 +19,6 @@ from inconcert._redis.wire.transport import Commands
 if TYPE_CHECKING:  # which imports this module
     from inconcert._core.wiring import Needs, Sleeps
 
-__all__ = ["ClusterWiring"]
-
 
 class ClusterWiring:
     """Those to the masters of a cluster: for each in use, one for commands, one for the inbox, one for broadcasts.

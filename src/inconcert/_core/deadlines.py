@@ -18,8 +18,6 @@ import anyio
 from inconcert._core.scope import innermost
 from inconcert._core.stacks import Task, awaited_by
 
-__all__ = ["Deadline", "deadline_here"]
-
 _OURS = f"{Path(__file__).parents[1]}/"  # whose deadlines, such as that of a time limit, are not the user's
 _EXITS = {"__exit__", "__aexit__"}
 

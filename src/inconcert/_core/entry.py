@@ -15,8 +15,6 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeAlias
 
-__all__ = ["Entry", "Exits", "looked_up"]
-
 Leave: TypeAlias = Callable[[Any, Any, BaseException | None], Coroutine[Any, Any, bool | None]]
 
 

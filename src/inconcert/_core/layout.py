@@ -11,8 +11,6 @@ from inconcert._redis.protocol.scripts import Command, load
 from inconcert._rules.limits import whole
 from inconcert.errors import WrongLayout
 
-__all__ = ["CHAT_GROUPS", "FORMAT", "PARTITIONS", "Layout"]
-
 # Of the keys, and of what is stored there. A release of which the processes cannot share a namespace with those of the
 # release before has the next number.
 FORMAT = 1

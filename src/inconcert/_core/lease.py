@@ -6,8 +6,6 @@ from inconcert._core.lease_state import LeaseState
 from inconcert._core.own_loop import check_loop
 from inconcert._core.permit_state import PermitState
 
-__all__ = ["HeldLease", "Lease", "state_of"]
-
 StateT = TypeVar("StateT", bound=LeaseState)
 
 

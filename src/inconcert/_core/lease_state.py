@@ -20,8 +20,6 @@ from inconcert._core.scope import note_lease
 from inconcert._core.unconfirmed import Unconfirmed
 from inconcert.errors import InconcertError, LeaseLost, NotConnected, NotHeld, OutcomeUnknown, Unavailable
 
-__all__ = ["LeaseState"]
-
 _log = logging.getLogger("inconcert.leases")
 
 _TOLD_WHEN_LATE = 1 / 6  # of a ttl: a renewal that is due after a third of it, and begins after half

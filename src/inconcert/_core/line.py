@@ -19,8 +19,6 @@ from inconcert._redis.wire.call import Call
 from inconcert._redis.wire.inbox import Inbox
 from inconcert._redis.wire.turns import each_in_turns
 
-__all__ = ["NO_ANSWER", "InLine", "Lines", "ReleaseCall"]
-
 _log = logging.getLogger("inconcert.leases")
 
 NO_ANSWER = 5.0  # seconds after which to recheck when a recheck was not answered

@@ -12,8 +12,6 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from inconcert._core.lease import Lease, state_of
 from inconcert.errors import NotConnected
 
-__all__ = ["Acquisition", "LoopThread"]
-
 R = TypeVar("R")
 
 _LEAVING = 5.0  # seconds that an interrupted caller waits at most until it has left the line

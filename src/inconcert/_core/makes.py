@@ -8,8 +8,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from inconcert._core.session import SessionRef
 
-__all__ = ["Makes"]
-
 C = TypeVar("C")
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,15 +9,6 @@ from typing import Literal, Protocol
 
 from inconcert._redis.wire.background import attempt
 
-__all__ = [
-    "Enqueueing",
-    "ObservedJob",
-    "ObservedLease",
-    "Observer",
-    "Observers",
-    "StepOutcome",
-]
-
 StepOutcome = Literal["ran", "kept", "failed"]
 """What became of a step: it ran and was kept; it was kept before; it failed, or could not be kept."""
 

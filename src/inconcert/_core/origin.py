@@ -12,8 +12,6 @@ from inconcert._redis.protocol.scripts import Command, load
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import Unavailable
 
-__all__ = ["Origin"]
-
 _OPEN = load("sessions/open").bind()
 
 _LENGTHS = "0123456789abcdef"  # of numbers

@@ -8,8 +8,6 @@ import asyncio
 
 from inconcert.errors import NotConnected
 
-__all__ = ["check_loop"]
-
 
 def check_loop(loop: asyncio.AbstractEventLoop, what: object) -> None:
     """Raise `NotConnected` unless the caller runs on this loop, on which `what` was acquired."""

@@ -20,8 +20,6 @@ from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, LeaseLost, OutcomeUnknown, Unavailable
 
-__all__ = ["Grant", "PermitKeys", "PermitState", "RenewCall", "give_back", "permits_of"]
-
 _MANY = re.compile(r"x(\d{1,6})")  # at the end of a holder's name
 
 

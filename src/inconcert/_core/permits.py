@@ -30,8 +30,6 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.errors import InconcertError
 
-__all__ = ["Permits", "Standing"]
-
 _ACQUIRE = load("permits/acquire").bind(PermitKeys)
 _INSPECT = load("permits/inspect").bind(PermitKeys)
 

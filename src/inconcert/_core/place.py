@@ -13,8 +13,6 @@ from inconcert._redis.wire.call import Call, Callers
 from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert.errors import InconcertError
 
-__all__ = ["JOIN", "NO_WAIT", "Place"]
-
 NO_WAIT, JOIN = -1, 0  # in place of a ticket
 
 

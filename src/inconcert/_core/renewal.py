@@ -14,8 +14,6 @@ from typing import Protocol
 from inconcert._redis.wire.background import attempt, recurring
 from inconcert._redis.wire.turns import each_in_turns
 
-__all__ = ["RENEW_AFTER", "TRY_AGAIN", "Renewable", "Renewal", "local_deadline", "next_renewal", "next_try"]
-
 _log = logging.getLogger("inconcert.leases")
 
 RENEW_AFTER = 1 / 3  # of what is left of a lease

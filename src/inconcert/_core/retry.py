@@ -10,8 +10,6 @@ import anyio
 from inconcert._rules.backoff import backoff
 from inconcert.errors import OutcomeUnknown, Unavailable
 
-__all__ = ["retry_until_answered"]
-
 T = TypeVar("T")
 
 

@@ -27,8 +27,6 @@ from inconcert._rules.limits import whole
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, LeaseLost, Unavailable
 
-__all__ = ["Conditions", "Granted", "Safeguards"]
-
 _log = logging.getLogger("inconcert.leases")
 
 _MOST_REPLICAS = 100

@@ -7,8 +7,6 @@ from contextvars import Context, ContextVar
 from typing import Protocol
 from weakref import WeakSet
 
-__all__ = ["Scope", "innermost", "leases_here", "note_lease"]
-
 
 class _Lease(Protocol):
     """A lease, as far as it matters here."""

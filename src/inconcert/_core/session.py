@@ -26,9 +26,6 @@ from inconcert.errors import NotConnected
 if TYPE_CHECKING:  # which imports this module
     from inconcert._core.permit_state import PermitState
 
-__all__ = ["Listening", "Session", "SessionRef", "on_unclaimed"]
-
-
 _leaves: "dict[str, Callable[[Session, str, str], None]]" = {}
 
 

@@ -5,8 +5,6 @@ from collections.abc import Coroutine
 
 import anyio
 
-__all__ = ["run_shielded"]
-
 
 async def run_shielded(work: Coroutine[object, object, None]) -> None:
     """Do some work that is bounded in time.  A cancellation, from whomever, is raised only when it is done.

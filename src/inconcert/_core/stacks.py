@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from inconcert._core.caller import is_user_code
 
-__all__ = ["OnStack", "Task", "awaited_by", "context_of", "on_stack"]
-
 _STEPS = {"async_generator_asend", "async_generator_athrow", "anext_awaitable"}  # what `async for` awaits
 
 Task: TypeAlias = asyncio.Task[Any]

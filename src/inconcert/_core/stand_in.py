@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from inconcert._redis.find.sources import Source
 
-__all__ = ["StandIn"]
-
 
 @dataclass(slots=True)
 class StandIn:

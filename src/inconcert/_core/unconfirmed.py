@@ -15,8 +15,6 @@ from inconcert._core.session import Session
 from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
-__all__ = ["REMEMBERED", "Unconfirmed", "Withdrawal"]
-
 REMEMBERED = 60.0  # seconds; for at least so long the server remembers a request, or what it has handed to a waiter
 _OFTEN = 20.0  # seconds of life at most that count for how soon a withdrawal is sent again
 

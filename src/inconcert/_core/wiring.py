@@ -20,8 +20,6 @@ from inconcert._redis.wire.transport import Commands
 from inconcert._redis.wire.wire import Pool
 from inconcert._rules.urls import Node
 
-__all__ = ["Needs", "Sleeps", "Wiring", "wiring_of"]
-
 
 class Sleeps(Protocol):
     """The place where idle consumers sleep."""

@@ -1,7 +1,5 @@
 """The delay before a retry."""
 
-__all__ = ["backoff", "retry_delay"]
-
 
 def backoff(failures: int, jitter: float, *, first: float = 0.05, most: float = 2.0) -> float:
     """Exponential backoff with full jitter.

@@ -17,8 +17,6 @@ else:
 
     T = TypeVar("T")
 
-__all__ = ["Codec", "T", "codec_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):

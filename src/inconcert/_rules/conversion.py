@@ -15,8 +15,6 @@ from inconcert._rules.json_types import json_type, unreadable_class
 from inconcert._rules.payloads import JSON, PLAIN_TYPES, decode
 from inconcert.errors import InvalidPayload, UnreadablePayload
 
-__all__ = ["Converter", "json_form"]
-
 _REFUSALS = (
     msgspec.MsgspecError,
     TypeError,

@@ -3,19 +3,6 @@
 import math
 from datetime import datetime, timedelta
 
-__all__ = [
-    "Seconds",
-    "call_timeout",
-    "delay",
-    "in_seconds",
-    "in_words",
-    "instant",
-    "milliseconds",
-    "period",
-    "timeout",
-    "ttl",
-]
-
 Seconds = float | timedelta
 
 _LONGEST = 10.0 * 365 * 24 * 3600  # seconds; a longer time is a mistake, and would not fit Redis' arithmetic

@@ -2,8 +2,6 @@
 
 from types import TracebackType
 
-__all__ = ["needs_extra"]
-
 
 class needs_extra:  # noqa: N801 - a statement, as `contextlib.suppress` is
     """Around the imports of what an extra brings: `with needs_extra("fastapi"): import starlette`.

@@ -4,8 +4,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["check_function", "name_of"]
-
 
 def check_function(what: str, function: object, example: str) -> None:
     """Raise TypeError unless this can be called.

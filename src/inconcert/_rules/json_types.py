@@ -12,8 +12,6 @@ from typing import Annotated, Any, Literal, LiteralString, Union, cast
 
 import msgspec
 
-__all__ = ["json_type", "unreadable_class"]
-
 _KNOWN_AS = (object, Any), (LiteralString, str)
 _READ_AS_LISTS = frozenset({Iterable, Reversible})
 

@@ -2,8 +2,6 @@
 
 from inconcert._rules.durations import Seconds, milliseconds, ttl
 
-__all__ = ["age_ms", "whole"]
-
 
 def whole(parameter: str, value: int, *, least: int = 1, most: int | None = None) -> int:
     """Check a count; an error names the parameter and the range. `most` is None if there is no upper limit."""

@@ -5,8 +5,6 @@ import re
 
 from inconcert.errors import InvalidName
 
-__all__ = ["check_item_id", "check_job_id", "check_name", "check_namespace", "check_own_id", "digest"]
-
 _LONGEST = 512  # bytes
 _OWN_ID = re.compile(r"[A-Za-z0-9_:+=-]+")  # no '.' and no '@', of which each generated id has one
 _NAMESPACE = re.compile(r"[^\s:{}]{1,64}")  # no braces: they delimit the hash tag; no colon: it ends the namespace

@@ -8,8 +8,6 @@ import msgspec
 
 from inconcert.errors import InvalidPayload
 
-__all__ = ["JSON", "PLAIN_TYPES", "decode", "encode", "encode_plain"]
-
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 
 PLAIN_TYPES = frozenset({str, int, bool, float, type(None)})

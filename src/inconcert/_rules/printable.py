@@ -4,8 +4,6 @@ from typing import cast
 
 import msgspec
 
-__all__ = ["encode_anyhow"]
-
 
 def encode_anyhow(value: object) -> bytes:
     """JSON of a value; what UTF-8 cannot hold of its strings is shown as an escape."""

@@ -11,8 +11,6 @@ Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates
 from collections.abc import Collection, Iterable, Iterator
 from hashlib import blake2b
 
-__all__ = ["Division", "Rendezvous"]
-
 _PRIME = 2**30 - 35  # the largest of which Python multiplies and divides in its quickest way
 
 

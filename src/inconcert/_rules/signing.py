@@ -12,8 +12,6 @@ import msgspec
 
 from inconcert.errors import UnreadablePayload
 
-__all__ = ["KeyRing", "SigningKeys", "read_signing_keys"]
-
 SigningKeys = Mapping[str, str | bytes]
 
 _SHORTEST = 16  # bytes of a secret: 128 bits, if they are random

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
-__all__ = ["Node", "ServerUrl", "Topology", "parse_url"]
-
 Topology = Literal["server", "sentinel", "cluster"]
 Node = tuple[str, int]  # host and port
 

@@ -3,8 +3,6 @@
 from inconcert._redis.protocol.replies import Reply
 from inconcert.errors import ChatNotFound, NotAMember
 
-__all__ = ["check_answer", "is_refused"]
-
 _DONE, _NOT_A_MEMBER = 1, 0  # the first element of a reply; below 0 if the chat does not exist; then comes the user
 
 

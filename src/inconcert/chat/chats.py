@@ -33,8 +33,6 @@ from inconcert.chat.messages import Batch, Message
 from inconcert.chat.reader import PAGE, count_unread, fetch_new, read_history
 from inconcert.errors import ChatNotFound, NotAMember
 
-__all__ = ["Chats"]
-
 _MessageT = TypeVar("_MessageT")  # of the chats that `of` makes
 
 _log = logging.getLogger("inconcert.chat")

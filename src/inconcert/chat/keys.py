@@ -12,8 +12,6 @@ from typing import NamedTuple
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._rules.names import check_name
 
-__all__ = ["ChatKeys", "ChatKeyspace", "ListKeys"]
-
 
 class _Chat(NamedTuple):
     members: str

@@ -21,8 +21,6 @@ from inconcert.chat.messages import Batch
 from inconcert.chat.reader import PAGE, Cursor, list_chats
 from inconcert.errors import InconcertError
 
-__all__ = ["Listener"]
-
 _log = logging.getLogger("inconcert.chat")
 
 

@@ -12,8 +12,6 @@ from inconcert.chat.answers import check_answer
 from inconcert.chat.keys import ChatKeys, ChatKeyspace
 from inconcert.errors import ChatNotFound
 
-__all__ = ["Caps", "create_chat", "join_chat", "leave_chat", "list_members", "members_of"]
-
 _CREATE = load("chat/create").bind(ChatKeys)
 _JOIN = load("chat/join").bind(ChatKeys)
 _LEAVE = load("chat/leave").bind(ChatKeys)

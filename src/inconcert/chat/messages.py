@@ -8,8 +8,6 @@ from inconcert._rules.codec import Codec, T
 from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import InvalidPayload
 
-__all__ = ["Batch", "Message", "ReadMessages", "read_messages"]
-
 _log = logging.getLogger("inconcert.chat")
 
 

@@ -14,17 +14,6 @@ from inconcert.chat.answers import check_answer, is_refused
 from inconcert.chat.keys import ChatKeys, ChatKeyspace, ListKeys
 from inconcert.chat.messages import Batch, Message, read_messages
 
-__all__ = [
-    "PAGE",
-    "Cursor",
-    "Listed",
-    "count_unread",
-    "fetch_new",
-    "list_chats",
-    "list_unread",
-    "read_history",
-]
-
 _FETCH = load("chat/fetch").bind(ChatKeys)
 _HISTORY = load("chat/history").bind(ChatKeys)
 _UNREAD = load("chat/unread").bind(ChatKeys)

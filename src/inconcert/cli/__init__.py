@@ -5,8 +5,6 @@ It needs `inconcert[cli]`.
 
 import sys
 
-__all__ = ["main"]
-
 _LIBRARIES = {"pythonjsonlogger", "rich", "typer"}  # what the extra brings
 
 

@@ -9,8 +9,6 @@ from inconcert._redis.operate.rights import Server, least_rights, sentinel_right
 from inconcert.cli.ends import refuse
 from inconcert.cli.output import say
 
-__all__ = ["acl"]
-
 
 def acl(
     *,

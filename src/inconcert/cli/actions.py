@@ -17,8 +17,6 @@ from inconcert.cli.tables import print_json
 from inconcert.coordinator import Coordinator
 from inconcert.errors import JobNotFound
 
-__all__ = ["Action", "All", "Ids", "Left", "Queue", "Reason", "Task", "Yes", "one_by_one", "with_bar"]
-
 T = TypeVar("T")
 
 _SLOW = 1.0  # seconds, after which a bar says that it goes on

@@ -1,7 +1,5 @@
 """Addresses at which a worker listens, read from its options."""
 
-__all__ = ["address_in"]
-
 
 def address_in(option: str, text: str, *, lowest_port: int = 1) -> tuple[str, int]:
     """The host and port in `127.0.0.1:8081`, `[::1]:8081`, or `:8081`, which is any address of the machine.

@@ -14,8 +14,6 @@ from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import print_json, print_table
 from inconcert.coordinator import Coordinator
 
-__all__ = ["Figure", "bench"]
-
 _COROUTINES = 100
 _QUEUE = "inconcert-bench"  # always the same, so that all runs together are one queue in the statistics
 

@@ -11,8 +11,6 @@ from inconcert.coordinator import Coordinator
 from inconcert.tasks.following.job import Job
 from inconcert.tasks.records.status import JobStatus
 
-__all__ = ["cancel"]
-
 _CANCEL = Action("cancel", "cancelled", "jobs", "They will not run, and those that run are stopped.")
 _LIVE = (JobStatus.WAITING, JobStatus.DELAYED, JobStatus.QUEUED, JobStatus.RUNNING)
 

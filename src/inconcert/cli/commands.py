@@ -9,8 +9,6 @@ from typer.core import TyperCommand, TyperGroup
 from inconcert._version import __version__
 from inconcert.cli.output import say
 
-__all__ = ["app"]
-
 # In the order of help, with the first paragraph of each, so that help imports none of them.
 _SUMMARIES = {
     "demo": "Watch it for 15 s: a killed worker, its job recovered, a lock handed over, a chat. Needs no server.",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from inconcert.dashboard import Permission
 
-__all__ = ["dashboard"]
-
 _NEEDED = ("jinja2", "starlette", "uvicorn")
 
 

@@ -14,8 +14,6 @@ from inconcert.coordinator import Coordinator
 from inconcert.tasks.operating.job_info import JobInfo
 from inconcert.tasks.records.status import JobStatus
 
-__all__ = ["app"]
-
 _REPLAY = Action("replay", "replayed", "dead letters", "They run again, as if they were new.")
 _PURGE = Action("purge", "purged", "dead letters", "Their arguments are lost.")
 

@@ -25,8 +25,6 @@ from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.tasks.following.job import Job
 
-__all__ = ["demo"]
-
 _COLOURS = {"ann": "cyan", "bob": "green", "cy": "magenta"}  # of the processes, by name
 _PATIENCE = 30.0  # seconds for what takes 12 at most: the lease of a dead worker lapses, and its job runs again
 _GRACE = 5.0  # seconds for a process to end in

@@ -17,8 +17,6 @@ from inconcert.cli.serving import serve
 from inconcert.coordinator import Coordinator
 from inconcert.tasks.running.claimed_job import current_job
 
-__all__ = ["BEGIN", "JOB", "NAMESPACE", "TURNS", "YOU", "Kind", "Report", "reports_of"]
-
 NAMESPACE = "demo"
 BEGIN = "begin"  # the event that opens the printer
 JOB = "bake"  # the task

@@ -13,8 +13,6 @@ from inconcert.cli.tables import print_json, print_table
 from inconcert.coordinator import Coordinator, fresh_source_of, session_ref_of
 from inconcert.errors import OutcomeUnknown, Unavailable
 
-__all__ = ["doctor"]
-
 _TIMEOUT = 5.0  # seconds to connect, and for each answer
 
 

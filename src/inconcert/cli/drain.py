@@ -7,8 +7,6 @@ import typer
 from inconcert.cli.actions import Action, Yes
 from inconcert.cli.server import Json, Namespace, Url
 
-__all__ = ["drain"]
-
 _DRAIN = Action("drain", "cancelled", "jobs", "Those that do not run yet are cancelled.")
 
 

@@ -5,8 +5,6 @@ from typing import NoReturn
 
 from inconcert.cli.output import say
 
-__all__ = ["CANNOT_START", "FAILED", "fail", "refuse"]
-
 FAILED = 1  # exit code: the command failed, and may succeed another time
 CANNOT_START = 2  # exit code: it would fail the same way each time
 

@@ -10,8 +10,6 @@ from inconcert.cli.tables import print_json
 from inconcert.coordinator import Coordinator
 from inconcert.reports.explanation import Explanation
 
-__all__ = ["explain"]
-
 
 def explain(
     thing: Annotated[

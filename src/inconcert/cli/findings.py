@@ -12,8 +12,6 @@ from inconcert.tasks.operating.queue_stats import TaskStats
 from inconcert.tasks.operating.stopped_keys import StoppedKey
 from inconcert.tasks.running.workers import WorkerStatus
 
-__all__ = ["CHECKS", "Finding", "Seen", "findings"]
-
 _OLDEST = {"redis": (6, 2), "valkey": (7, 2)}
 _OLDEST_CLUSTER = {"redis": (7, 0), "valkey": (7, 2)}
 _MOST_MEMORY = 0.9  # of what the server may use

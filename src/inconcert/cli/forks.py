@@ -12,8 +12,6 @@ from contextlib import suppress
 
 from inconcert._redis.wire.own_sockets import own_sockets
 
-__all__ = ["SIGNALS", "leave_forks_alone"]
-
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -18,8 +18,6 @@ from inconcert.cli.target import Target, load_or_refuse, names_in
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 
-__all__ = ["health"]
-
 _NOBODYS_QUEUE = "inconcert health"
 
 

@@ -7,8 +7,6 @@ import typer
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, print_json, print_table
 
-__all__ = ["history"]
-
 
 def history(
     task: Annotated[str, typer.Argument(metavar="TASK", help="The name of the task.", show_default=False)],

@@ -8,8 +8,6 @@ from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, call, print_json, print_table
 
-__all__ = ["jobs"]
-
 
 def jobs(
     *,

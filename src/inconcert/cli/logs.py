@@ -10,8 +10,6 @@ from pythonjsonlogger.json import JsonFormatter
 from inconcert.cli.ends import refuse
 from inconcert.cli.output import printable
 
-__all__ = ["Format", "Level", "LogFormat", "LogLevel", "log_to_stderr"]
-
 _LINE = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
 _FIELDS = ["levelname", "name", "process", "message"]
 _NAMES = {"levelname": "level", "name": "logger", "exc_info": "traceback"}

@@ -21,8 +21,6 @@ from inconcert.reports.report import (
     WaitEntry,
 )
 
-__all__ = ["ls"]
-
 
 def ls(
     things: Annotated[

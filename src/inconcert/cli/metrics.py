@@ -9,8 +9,6 @@ from inconcert.cli.addresses import address_in
 from inconcert.cli.ends import fail, refuse
 from inconcert.coordinator import Coordinator
 
-__all__ = ["measured"]
-
 _log = logging.getLogger("inconcert.cli")
 
 

@@ -10,8 +10,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["console", "json_text", "printable", "say", "styled"]
-
 # Control characters but for the end of a line and the tab, marks that turn the direction of text, and lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _WIDE = 100_000  # columns: no row is longer

@@ -7,8 +7,6 @@ from functools import partial
 
 from inconcert.tasks.running.health_server import Answer, HealthServer
 
-__all__ = ["CHILDREN", "answer_for_all"]
-
 CHILDREN = "127.0.0.1"  # where the processes of one parent answer, each at a port of its own after the parent's
 _ANSWERS_WITHIN = 0.7  # seconds; a kubelet waits for 1 s by default
 

@@ -16,8 +16,6 @@ from inconcert.cli.forks import SIGNALS
 from inconcert.cli.probes import CHILDREN
 from inconcert.cli.serving import NOW, STOP, obey_hangup
 
-__all__ = ["Parent"]
-
 _log = logging.getLogger("inconcert.cli")
 
 _LONGEST_PAUSE = 30.0  # seconds before a process that died is restarted

@@ -4,8 +4,6 @@ from inconcert.cli.actions import Action, All, Ids, Left, Queue, Task, Yes, one_
 from inconcert.cli.server import Json, Namespace, Url
 from inconcert.coordinator import Coordinator
 
-__all__ = ["promote"]
-
 _PROMOTE = Action("promote", "promoted", "delayed jobs", "They run now.")
 
 

@@ -10,8 +10,6 @@ from inconcert.cli.tables import print_json, print_table, seconds
 from inconcert.coordinator import Coordinator
 from inconcert.tasks.operating.queue_stats import TaskStats
 
-__all__ = ["queues"]
-
 
 def queues(
     names: Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Only these; otherwise all.")] = None,

@@ -12,8 +12,6 @@ from inconcert.cli.serving import serve
 from inconcert.cli.target import load_or_refuse
 from inconcert.errors import InconcertError
 
-__all__ = ["relay"]
-
 _log = logging.getLogger("inconcert.cli")
 
 _EXAMPLE = "shop.app:outbox"

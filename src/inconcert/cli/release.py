@@ -10,8 +10,6 @@ from inconcert.cli.server import Json, Namespace, Url
 from inconcert.coordinator import Coordinator
 from inconcert.reports.force import Forcible
 
-__all__ = ["release"]
-
 _RELEASE = Action("release", "released", "holders", "Each holder is stopped, and the next in line gets it.")
 
 

@@ -15,8 +15,6 @@ from inconcert.coordinator import Coordinator
 from inconcert.tasks.following.job import Job
 from inconcert.tasks.schedules.schedules import ScheduleStatus
 
-__all__ = ["app"]
-
 _DELETE = Action("delete", "deleted", "schedules", "It enqueues nothing more; jobs that it has enqueued stay.")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Which schedule, as `inconcert schedules list` shows it.")]

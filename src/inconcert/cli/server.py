@@ -11,8 +11,6 @@ from inconcert.cli.ends import fail, refuse
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 
-__all__ = ["Json", "Namespace", "Url", "ask", "ask_unopened"]
-
 T = TypeVar("T")
 
 Url = Annotated[

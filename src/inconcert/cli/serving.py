@@ -9,8 +9,6 @@ from types import FrameType
 from inconcert.cli.forks import SIGNALS, leave_forks_alone
 from inconcert.coordinator import Coordinator
 
-__all__ = ["NOW", "STOP", "obey_hangup", "serve"]
-
 STOP, NOW = b"s", b"n"  # what a parent writes: drain; requeue everything at once
 
 

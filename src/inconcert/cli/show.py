@@ -23,8 +23,6 @@ from inconcert.tasks.operating.job_info import JobInfo
 from inconcert.tasks.records.group_ids import group_of
 from inconcert.tasks.records.status import JobStatus
 
-__all__ = ["Shown", "show"]
-
 _ITEMS = 10
 _ITEMS_OF = "items:"  # and the name of a queue
 

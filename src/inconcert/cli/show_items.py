@@ -10,8 +10,6 @@ from inconcert.cli.tables import ago, print_json, print_table, seconds
 from inconcert.coordinator import Coordinator
 from inconcert.queues.queue import DeadItem, QueueCounts
 
-__all__ = ["ShownItems", "print_items", "read_items"]
-
 _MOST = 10  # of the next items, and of those that were dead-lettered
 _LONGEST = 200  # characters of an item in a table
 

@@ -11,8 +11,6 @@ from rich.table import Table
 from inconcert._rules.durations import in_words
 from inconcert.cli.output import console, json_text, printable, say
 
-__all__ = ["ago", "call", "print_json", "print_table", "seconds", "table_of"]
-
 _LONGEST_CALL = 60  # characters
 _COPIED = {"id", "job", "schedule"}  # columns of ids, which are copied from the terminal, so they are never broken
 

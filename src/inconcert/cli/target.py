@@ -10,8 +10,6 @@ import typer
 
 from inconcert.cli.ends import refuse
 
-__all__ = ["Target", "load_or_refuse", "names_in"]
-
 Target = Annotated[
     str, typer.Argument(metavar="MODULE:ATTR", help="Location of the Coordinator, for example shop.app:concert.")
 ]

@@ -18,8 +18,6 @@ from inconcert.errors import OutcomeUnknown
 from inconcert.reports.report import Deadlock, HeldLock, Inspection, Waiter
 from inconcert.tasks.operating.queue_stats import TaskStats
 
-__all__ = ["top"]
-
 _SHORTEST = 0.5  # seconds between two looks
 _MOST = 15  # rows of each table
 

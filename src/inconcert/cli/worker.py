@@ -29,8 +29,6 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.running.health import WorkerHealth
 from inconcert.tasks.running.health_server import HealthServer
 
-__all__ = ["of_one", "worker"]
-
 _log = logging.getLogger("inconcert.cli")
 
 

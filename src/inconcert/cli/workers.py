@@ -3,8 +3,6 @@
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, print_json, print_table
 
-__all__ = ["workers"]
-
 
 def workers(*, url: Url = None, namespace: Namespace = None, as_json: Json = False) -> None:
     """The workers of all processes: where they are, what they serve, and what they run."""

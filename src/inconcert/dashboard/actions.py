@@ -21,8 +21,6 @@ from inconcert.dashboard.rows import AT_ONCE
 from inconcert.dashboard.schedule_view import find_schedule
 from inconcert.errors import InvalidName
 
-__all__ = ["ACTIONS", "Act", "Site", "WrongField", "find_held", "find_other", "find_queue", "refused_as_bad"]
-
 _MANY = 1_000  # jobs that one click changes; purging and draining go to the end
 
 Form: TypeAlias = Mapping[str, str]

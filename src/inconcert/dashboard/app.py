@@ -55,8 +55,6 @@ from inconcert.integrations._sse import HEADERS as STREAM_HEADERS
 from inconcert.integrations._sse import encode_event
 from inconcert.tasks.records.status import JobStatus
 
-__all__ = ["Dashboard"]
-
 _log = logging.getLogger("inconcert.dashboard")
 
 _STREAM = 20.0  # seconds that a stream lasts: a server that stops waits for it; the browser comes back by itself

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = ["HEIGHT", "WIDTH", "points"]
-
 WIDTH, HEIGHT = 240, 48
 _STROKE = 1.5
 

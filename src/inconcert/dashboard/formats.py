@@ -4,8 +4,6 @@ import time
 
 import msgspec
 
-__all__ = ["DASH", "ago", "ahead", "as_json", "count", "duration", "rate", "shortened", "size", "when"]
-
 DASH = "\N{EN DASH}"  # stands for what is not known
 _LONGEST = 20_000  # characters of one value
 

@@ -19,8 +19,6 @@ from inconcert.reports.report import (
     WaitEntry,
 )
 
-__all__ = ["EntryView", "HeldView", "Releasable", "held_rows", "held_view", "releasable"]
-
 _MOST_ENTRIES = 20  # of one lock
 
 

@@ -15,8 +15,6 @@ from inconcert.tasks.records.group_ids import group_of
 from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.sending.group import GroupProgress
 
-__all__ = ["GroupView", "ItemView", "JobParts", "RelatedView", "StepView", "job_parts"]
-
 _MOST = 50  # steps, and items
 _MOST_RELATED = 20  # jobs before it, and after it
 _LONGEST = 300  # characters of one value

@@ -18,8 +18,6 @@ from inconcert.errors import JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.operating.job_info import JobInfo
 from inconcert.tasks.records.status import JobStatus
 
-__all__ = ["DeadView", "EndedView", "JobRow", "JobView", "dead_jobs", "ended_jobs", "job_rows", "job_view"]
-
 _MOST_ENDED = 20  # jobs of the history of a task
 _LONGEST = 400  # characters of a value in a list
 

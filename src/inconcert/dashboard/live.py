@@ -11,8 +11,6 @@ from inconcert.dashboard import charts
 from inconcert.dashboard.formats import DASH, ago, count, duration, rate, size
 from inconcert.dashboard.poll import Seen
 
-__all__ = ["reference", "texts"]
-
 
 @lru_cache(maxsize=4096)
 def reference(kind: str, name: str) -> str:

@@ -12,8 +12,6 @@ from inconcert.coordinator import Coordinator
 from inconcert.dashboard.formats import as_json, count, duration, shortened
 from inconcert.dashboard.redaction import Redact
 
-__all__ = ["OTHERS", "DeadItemView", "MemberView", "OtherView", "other_view"]
-
 _AT_ONCE = 10  # items on a page
 _MEMBERS = 20
 _LONGEST = 2_000  # characters of one item

@@ -11,8 +11,6 @@ from inconcert.dashboard.permissions import Permission
 from inconcert.dashboard.poll import Seen
 from inconcert.dashboard.redaction import Redact
 
-__all__ = ["Pages"]
-
 
 class Pages:
     """Renders pages.

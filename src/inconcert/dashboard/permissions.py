@@ -6,8 +6,6 @@ from typing import TypeAlias
 
 from starlette.requests import Request
 
-__all__ = ["Allow", "Permission", "read_only"]
-
 
 class Permission(StrEnum):
     """A permission, which a request needs.

@@ -19,8 +19,6 @@ from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.tasks.operating.queue_stats import TaskStats
 from inconcert.tasks.running.workers import WorkerStatus
 
-__all__ = ["Point", "Poll", "Seen"]
-
 _INTERVAL = 2.0  # seconds
 _SHARE = 20  # asking takes at most one part in so many of the time
 _POINTS = 90  # of a chart: three minutes

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-__all__ = ["Part", "Redact", "show_all"]
-
 Part: TypeAlias = Literal[
     "queue",
     "task",

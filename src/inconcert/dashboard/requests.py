@@ -8,8 +8,6 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-__all__ = ["HEADERS", "LARGEST_EDITED", "check_origin", "read_form"]
-
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

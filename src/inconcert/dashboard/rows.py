@@ -8,8 +8,6 @@ from inconcert.dashboard.poll import Seen
 from inconcert.tasks.operating.queue_stats import QueueStats
 from inconcert.tasks.running.workers import WorkerStatus
 
-__all__ = ["AT_ONCE", "Rows", "limited_tasks", "page_of", "queue_rows", "worker_rows"]
-
 AT_ONCE = 50  # on a page
 
 T = TypeVar("T")

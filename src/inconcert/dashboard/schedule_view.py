@@ -10,8 +10,6 @@ from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.rows import Rows, page_of
 from inconcert.tasks.schedules.schedules import ScheduleStatus
 
-__all__ = ["ScheduleView", "find_schedule", "schedule_rows"]
-
 _LONGEST = 200  # characters of the arguments
 
 

@@ -6,8 +6,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["Streams"]
-
 _MOST = 100  # in a process
 _COME_BACK = "20"  # seconds: as long as a stream lasts
 

@@ -16,8 +16,6 @@ from inconcert.tasks.records.counts import BOUNDS, DurationSpread, EndCounts, Ta
 from inconcert.tasks.records.history import EndedJob
 from inconcert.tasks.records.status import JobStatus
 
-__all__ = ["LatelyView", "TaskView", "lately_rows", "task_rows", "task_view"]
-
 _DAY, _TWO_WEEKS = 24, 14 * 24  # hours
 _MOST_LATELY = 20
 

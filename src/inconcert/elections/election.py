@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 import anyio
 
-from inconcert._core.acquirable import Enterable
+from inconcert._core.async_with import Enterable
 from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._core.entry import Exits
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState
@@ -36,8 +36,6 @@ from inconcert.elections.record import ElectionRecord, LeaderView
 from inconcert.elections.term import Term
 from inconcert.elections.term_state import Candidacy, Resigned, TermState
 from inconcert.errors import InconcertError, LeaseLost, NotHeld
-
-__all__ = ["Election"]
 
 _log = logging.getLogger("inconcert.elections")
 

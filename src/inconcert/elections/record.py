@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-__all__ = ["ElectionRecord", "LeaderView"]
-
 
 @dataclass(frozen=True, slots=True)
 class ElectionRecord:

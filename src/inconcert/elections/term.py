@@ -7,8 +7,6 @@ from inconcert._core.lease import Lease
 from inconcert._core.permit_state import PermitState
 from inconcert.errors import LeaseLost
 
-__all__ = ["Term"]
-
 
 class Term(Lease):
     """The right to lead until it is released, resigned or lost.

@@ -13,8 +13,6 @@ from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import LeaseLost
 
-__all__ = ["Candidacy", "Resigned", "TermState"]
-
 _RENEW = load("elections/renew").bind(PermitKeys)
 _VACATE = load("elections/vacate").bind(PermitKeys)
 

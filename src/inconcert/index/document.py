@@ -11,8 +11,6 @@ from inconcert.index.ranking import impact_key
 from inconcert.index.scores import scores_as_text
 from inconcert.index.words import Reader, is_longer
 
-__all__ = ["facts_of"]
-
 _LONGEST_TEXT = 2**20  # characters
 _MOST_WORDS = 100_000  # the server walks through them when the document is replaced
 _MOST_DIFFERENT = 3_000  # of them; to replace all takes the server about 40 ms

@@ -29,8 +29,6 @@ from inconcert.index.scores import number_of, weights_of
 from inconcert.index.search import IndexKeys, Ranks, Search, highest
 from inconcert.index.words import Reader, fold, tokenize
 
-__all__ = ["Hit", "Index"]
-
 _ADD = load("index/add").bind(IndexKeys)
 _REMOVE = load("index/remove").bind(IndexKeys)
 _CLEAR = load("index/clear").bind(IndexKeys)

@@ -6,8 +6,6 @@ from dataclasses import astuple, dataclass, field
 
 from inconcert.index.words import Reader
 
-__all__ = ["Query", "as_text", "parse"]
-
 _LONGEST = 10_000  # characters; users type them
 _MOST = 50  # words and phrases in a query; each is looked up for every document that may match
 

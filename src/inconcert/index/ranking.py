@@ -9,8 +9,6 @@ Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and
 
 import math
 
-__all__ = ["impact_key", "rarity", "share_of"]
-
 _SPAN = 2**20  # how finely shares are stored; the scripts of _lua/index have it too
 _HALF = 1.2  # BM25's k1: so many occurrences say half of what any number of them can
 _LENGTH_MATTERS = 0.75  # BM25's b: 0 is not at all, 1 is in full

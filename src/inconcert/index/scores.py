@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from inconcert._rules.names import check_name
 from inconcert.errors import InvalidName
 
-__all__ = ["number_of", "score_at", "scores_as_text", "sort_key", "weights_of"]
-
 _MOST = 50  # scores of a document, or in a search
 _FARTHEST = 1e150  # from 0: so no score times its weight, and no sum of these, leaves what a float can be
 _ALL_BITS, _SIGN = 2**64 - 1, 2**63

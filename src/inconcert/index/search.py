@@ -22,8 +22,6 @@ from inconcert.index.query import Query
 from inconcert.index.ranking import rarity, share_of
 from inconcert.index.scores import score_at
 
-__all__ = ["Ranks", "Search", "highest"]
-
 Ranks = dict[str, float]  # document -> its rank
 
 

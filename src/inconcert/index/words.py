@@ -5,8 +5,6 @@ import unicodedata
 from collections.abc import Callable, Collection
 from functools import cache
 
-__all__ = ["Reader", "fold", "is_longer", "tokenize"]
-
 _CHUNK = 10_000  # characters; all that may come of them is made in 20 ms
 _LONGEST_WORD = 100  # characters; nobody types a longer one
 _NOT_IN_WORDS = re.compile("[ \ud800-\udfff]")  # the texts that we keep have spaces between words, and are UTF-8

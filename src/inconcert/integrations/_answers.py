@@ -31,8 +31,6 @@ from inconcert.errors import (
     UnreadablePayload,
 )
 
-__all__ = ["ANSWERED", "Answer", "answer_request", "answer_to", "close_code", "problem"]
-
 _log = logging.getLogger("inconcert.integrations")
 
 _SOON = 1.0  # seconds after which a client may try again, where nobody knows better

@@ -29,21 +29,6 @@ from inconcert.integrations._idempotency import (
 )
 from inconcert.integrations._sse import HEADERS
 
-__all__ = [
-    "ASGIApp",
-    "HungUp",
-    "IdempotencyMiddleware",
-    "RateLimitHeaders",
-    "Receive",
-    "Scope",
-    "Send",
-    "add_rate_fields",
-    "send_answer",
-    "send_events",
-    "stopping",
-    "watch",
-]
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -11,8 +11,6 @@ from inconcert.chat.messages import Batch
 from inconcert.errors import InconcertError
 from inconcert.integrations._until_closed import until_closed
 
-__all__ = ["batch_fields", "chat_batches"]
-
 _log = logging.getLogger("inconcert.integrations")
 
 

@@ -15,8 +15,6 @@ from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.tasks.sending.options import JobOptions
 from inconcert.tasks.sending.task import draft_of
 
-__all__ = ["DjangoOutbox"]
-
 _DIALECTS = {"postgresql": postgresql.dialect, "sqlite": sqlite.dialect}
 
 _db: Any = import_module("django.db")  # has no type hints

@@ -9,8 +9,6 @@ from inconcert.errors import InconcertError
 from inconcert.integrations._answers import Answer, answer_to, problem
 from inconcert.integrations._worker import dead_worker
 
-__all__ = ["live", "ready"]
-
 _LONGEST = 4.0  # seconds until a server that does not answer counts as away; probes give up after 5 or 10
 
 

@@ -11,8 +11,6 @@ from typing import TypeVar
 from inconcert.errors import RateLimited
 from inconcert.rate_limiter import RateDecision, RateLimiter, terms_of
 
-__all__ = ["RATE_FIELDS", "RATE_NAMES", "Fields", "hold", "rate_fields", "take"]
-
 T = TypeVar("T")
 
 Fields = list[tuple[str, str]]

@@ -30,8 +30,6 @@ from inconcert.errors import AcquireTimeout, InconcertError
 from inconcert.integrations._answers import Answer, problem
 from inconcert.integrations._holding import RATE_NAMES
 
-__all__ = ["ANSWER_TTL", "LARGEST_ANSWER", "LARGEST_BODY", "METHODS", "IdempotentRequest", "StoredAnswers", "Turn"]
-
 _log = logging.getLogger("inconcert.integrations")
 
 ANSWER_TTL = 86_400.0  # seconds; a day

@@ -19,8 +19,6 @@ from inconcert.tasks.following.job import Job
 from inconcert.tasks.following.stream import Restarted, Stream, StreamItem
 from inconcert.tasks.records.status import JobStatus
 
-__all__ = ["job_events"]
-
 _log = logging.getLogger("inconcert.integrations")
 
 

@@ -7,8 +7,6 @@ from string import Formatter
 
 from inconcert.errors import InvalidName
 
-__all__ = ["NameTemplate", "RequestValues"]
-
 _FIELD = re.compile(r"(?:(?P<source>query|header)\.(?P<field>[^.\[\]]+)|(?P<path>[A-Za-z_]\w*))")
 _NO_CLIENT = "unknown"  # of a connection without an address, such as a unix socket
 

@@ -19,8 +19,6 @@ from inconcert.chat.chats import Chats
 from inconcert.errors import ChatNotFound, InconcertError, NotAMember
 from inconcert.integrations._chat import batch_fields, chat_batches
 
-__all__ = ["COME_BACK", "HEADERS", "KEEP_ALIVE", "SILENCE", "chat_events", "encode_event"]
-
 _log = logging.getLogger("inconcert.integrations")
 
 HEADERS = (

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Iterable
 
 from inconcert._core.observer import ObservedJob, ObservedLease, Observer, StepOutcome
 
-__all__ = ["Distribution", "Tallies"]
-
 _MOST_NAMES = 100  # that leases may have in metrics, of all kinds together; the rest counts as one
 _OTHER = "other"
 _STEP_OUTCOMES: tuple[StepOutcome, ...] = ("ran", "kept", "failed")

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.shield import run_shielded
 
-__all__ = ["until_closed"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from inconcert._core.cancellation import cancel_all
 from inconcert._rules.durations import Seconds
 from inconcert.coordinator import Coordinator
 
-__all__ = ["dead_worker", "run_worker"]
-
 _log = logging.getLogger("inconcert.integrations")
 
 _workers: "weakref.WeakKeyDictionary[Coordinator, asyncio.Task[None]]" = weakref.WeakKeyDictionary()

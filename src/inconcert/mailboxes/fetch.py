@@ -21,9 +21,6 @@ from inconcert._redis.wire.call import Call
 from inconcert._rules.codec import Codec, T
 from inconcert.errors import InvalidPayload
 
-__all__ = ["Fetch", "MailboxKeys", "MailboxMessage"]
-
-
 _log = logging.getLogger("inconcert.mailboxes")
 
 

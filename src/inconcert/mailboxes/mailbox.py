@@ -24,8 +24,6 @@ from inconcert._rules.limits import whole
 from inconcert.mailboxes.fetch import Fetch, MailboxKeys, MailboxMessage
 from inconcert.mailboxes.post import Post
 
-__all__ = ["Mailbox", "post_of"]
-
 _ACK = load("mailboxes/ack").bind(MailboxKeys)
 _UNREAD = load("mailboxes/unread").bind(MailboxKeys)
 _PURGE = load("mailboxes/purge").bind(MailboxKeys)

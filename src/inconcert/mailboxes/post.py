@@ -12,8 +12,6 @@ from inconcert._rules.limits import age_ms, whole
 from inconcert.errors import InvalidPayload
 from inconcert.mailboxes.fetch import MailboxKeys
 
-__all__ = ["Post"]
-
 _SEND = load("mailboxes/send").bind(MailboxKeys)
 
 _MOST_MESSAGES = 1_000_000  # in a mailbox

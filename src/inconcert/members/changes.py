@@ -7,20 +7,6 @@ import msgspec
 
 from inconcert._rules.payloads import JSON, decode
 
-__all__ = [
-    "Change",
-    "Changed",
-    "Freed",
-    "Joined",
-    "Left",
-    "Lost",
-    "MemberChange",
-    "News",
-    "Reconnected",
-    "StartOver",
-    "Update",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Joined:

@@ -13,8 +13,6 @@ from inconcert.members.shares import Shares
 from inconcert.members.value import encode_value
 from inconcert.members.watch import watch
 
-__all__ = ["Member"]
-
 
 class Member(HeldLease[MemberState]):
     """A membership of a group, until it is released, or lost.

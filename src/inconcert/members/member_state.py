@@ -19,8 +19,6 @@ from inconcert.errors import InconcertError, NotHeld
 from inconcert.members.place import MemberKeys
 from inconcert.members.roster import Feed, Roster
 
-__all__ = ["KIND", "Joining", "MemberState"]
-
 _JOIN = load("members/join").bind(MemberKeys)
 _LEAVE = load("members/leave").bind(MemberKeys)
 _RENEW = load("members/renew").bind(MemberKeys)

@@ -30,8 +30,6 @@ from inconcert.members.roster import Rosters
 from inconcert.members.value import encode_value
 from inconcert.members.watch import watch
 
-__all__ = ["Members"]
-
 
 class Members(AsyncWith[MemberState, Member]):
     """A group of processes that know each other, with a value each, and that share out keys among themselves.

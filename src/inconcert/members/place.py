@@ -7,8 +7,6 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._redis.protocol.scripts import load
 from inconcert._rules.payloads import JSON, decode
 
-__all__ = ["LIST", "LOOK", "MemberKeys", "Place", "count_members", "read_group", "values_of"]
-
 
 class MemberKeys(NamedTuple):
     """The keys of a group."""

@@ -35,8 +35,6 @@ from inconcert.members.changes import (
 )
 from inconcert.members.place import LIST, LOOK, Place, values_of
 
-__all__ = ["Feed", "Roster", "Rosters"]
-
 _log = logging.getLogger("inconcert.members")
 
 _MOST_UNREAD = 1000  # changes that may wait for one watcher

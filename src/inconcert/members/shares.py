@@ -24,8 +24,6 @@ from inconcert.members.member_state import MemberState
 from inconcert.members.place import MemberKeys
 from inconcert.members.roster import Feed
 
-__all__ = ["Shares"]
-
 _log = logging.getLogger("inconcert.members")
 
 _SHARE = load("members/share").bind(MemberKeys)

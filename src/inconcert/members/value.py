@@ -3,8 +3,6 @@
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InvalidPayload
 
-__all__ = ["encode_value"]
-
 _LARGEST = 4096  # bytes; each process has those of all members
 
 

@@ -11,8 +11,6 @@ from inconcert.members.changes import Freed, Joined, MemberChange, News, Reconne
 from inconcert.members.member_state import MemberState
 from inconcert.members.roster import Feed, Roster
 
-__all__ = ["watch"]
-
 _log = logging.getLogger("inconcert.members")
 
 # Of a watcher that has not joined: perhaps nobody else is there to see a lapse.

@@ -29,8 +29,6 @@ from inconcert.quorum.rounds import QuorumHolding, QuorumKeys, QuorumRound, insp
 if TYPE_CHECKING:
     import redis.asyncio
 
-__all__ = ["QuorumLease", "QuorumLock"]
-
 DEFAULT_TTL = 10.0  # seconds; shorter than a lock's, because a grant that cannot be released stays that long
 
 _SHORTEST_TTL = 0.05  # seconds; too short for a majority to answer over a network if less

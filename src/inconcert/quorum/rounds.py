@@ -17,9 +17,6 @@ from inconcert._redis.find.peers import Peer
 from inconcert._redis.protocol.scripts import load
 from inconcert.errors import InconcertError, QuorumNotReached, Unavailable
 
-__all__ = ["QuorumHolding", "QuorumRound", "inspect"]
-
-
 _GRAIN = 0.002  # seconds; the server ends leases at whole milliseconds, and the local clock has a resolution too
 
 

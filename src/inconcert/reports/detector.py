@@ -13,8 +13,6 @@ from inconcert._redis.wire.background import in_background
 from inconcert.errors import InconcertError
 from inconcert.reports.reporter import Reporter
 
-__all__ = ["Detector"]
-
 _log = logging.getLogger("inconcert.reports")
 
 _TIMEOUT = 1.5  # seconds for the answers; twice that is less than _QUIET

@@ -17,8 +17,6 @@ from inconcert.reports.report import Deadlock, HeldLock, Inspection, ago, wherea
 from inconcert.tasks.operating.admin import Tasks
 from inconcert.tasks.records.store import JobKeyspace
 
-__all__ = ["explain"]
-
 _INSPECT = load("permits/inspect").bind(PermitKeys)
 
 _LEASES = ("lock", "semaphore", "rwlock", "election")

@@ -11,8 +11,6 @@ from inconcert.queues.store import INSPECT, ItemKeys, QueueState, read_state
 from inconcert.reports.explanation import Explanation, Reason
 from inconcert.reports.report import Inspection, ItemConsumer, ProcessReport, ago, whereabouts
 
-__all__ = ["explain_items"]
-
 _MOST = 20  # consumers that are told of
 
 

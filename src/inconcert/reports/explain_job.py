@@ -23,8 +23,6 @@ from inconcert.tasks.records.status import JobStatus, Snapshot
 from inconcert.tasks.records.store import LOCATE, JobKeyspace
 from inconcert.tasks.running.workers import WorkerStatus
 
-__all__ = ["JobQuestion", "explain_queue", "paused_or_unserved"]
-
 _AT_ONCE = 100  # queues that one script looks through
 _MOST = 10  # parents that are told of
 _TRIES = 3

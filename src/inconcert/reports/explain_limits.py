@@ -11,8 +11,6 @@ from inconcert.tasks.records.limits import limit_of
 from inconcert.tasks.records.status import JobStatus, Snapshot
 from inconcert.tasks.records.store import HELD_BACK, JobKeys
 
-__all__ = ["explain_limits"]
-
 _AT_ONCE = 500  # jobs that one script looks at
 _MOST = 10  # jobs that are named
 

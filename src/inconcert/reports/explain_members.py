@@ -7,8 +7,6 @@ from inconcert.members.place import Place, read_group
 from inconcert.reports.explanation import Explanation, Reason
 from inconcert.reports.report import Inspection, ago, whereabouts
 
-__all__ = ["explain_members"]
-
 _MOST = 20  # members that are told of
 
 

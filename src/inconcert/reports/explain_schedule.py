@@ -14,8 +14,6 @@ from inconcert.tasks.records.store import JobKeyspace
 from inconcert.tasks.schedules.schedules import FoundSchedule, find_schedule
 from inconcert.tasks.schedules.timetable import instant_text
 
-__all__ = ["explain_schedule"]
-
 _UNFOLLOWED_AFTER = 150.0  # seconds: workers look once in 60 s at least, and note it once in 60 s
 _LIVE = {JobStatus.QUEUED, JobStatus.WAITING, JobStatus.DELAYED, JobStatus.RUNNING}
 _HELD_UP = {"skip": "instants have no job", "wait": "the job of an instant waits for it, one at most"}

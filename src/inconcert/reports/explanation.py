@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from inconcert.reports.report import Deadlock, HeldLock, Waiter, ago, whereabouts
 
-__all__ = ["Explanation", "Reason", "cause"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reason:

@@ -19,8 +19,6 @@ from inconcert._rules.names import check_name
 from inconcert.errors import NobodyHolds
 from inconcert.reports.reporter import ReportKeys, report_keys
 
-__all__ = ["Forcible", "release_by_force"]
-
 _log = logging.getLogger("inconcert.reports")
 
 _INSPECT = load("permits/inspect").bind(PermitKeys)

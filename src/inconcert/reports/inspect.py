@@ -18,8 +18,6 @@ from inconcert.reports.report import Inspection, ProcessReport, WaitEntry
 from inconcert.reports.reporter import ReportKeys, report_keys
 from inconcert.reports.wait_graph import deadlocks
 
-__all__ = ["inspect"]
-
 _ASK = load("reports/ask").bind(ReportKeys)
 
 

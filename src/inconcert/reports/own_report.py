@@ -34,8 +34,6 @@ from inconcert.reports.report import HeldEntry, HeldItem, ItemConsumer, ProcessR
 from inconcert.tasks.following.watch import Watch
 from inconcert.tasks.running.claimed_job import job_in
 
-__all__ = ["OwnReport"]
-
 _log = logging.getLogger("inconcert.reports")
 
 E = TypeVar("E")

@@ -10,24 +10,6 @@ from typing import Literal
 from inconcert._core.permit_state import permits_of
 from inconcert._rules.durations import in_words
 
-__all__ = [
-    "Blocked",
-    "Deadlock",
-    "HeldEntry",
-    "HeldItem",
-    "HeldLock",
-    "Inspection",
-    "ItemConsumer",
-    "ProcessReport",
-    "SignalListener",
-    "WaitEntry",
-    "Waiter",
-    "ago",
-    "held_locks",
-    "waiters",
-    "whereabouts",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:

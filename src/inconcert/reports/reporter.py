@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # see `_own_report`
     from inconcert.reports.own_report import OwnReport
     from inconcert.reports.report import ProcessReport
 
-__all__ = ["Redact", "ReportKeys", "Reporter", "report_keys"]
-
 Redact: TypeAlias = Callable[[str, str], str]
 
 _ADDRESS = re.compile(r"([0-9a-f]{16})\.[0-9a-f]+")

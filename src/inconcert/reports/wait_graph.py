@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 from inconcert.reports.report import Blocked, Deadlock, HeldLock, ProcessReport, Waiter, held_locks, waiters
 
-__all__ = ["deadlocks"]
-
 _Thing: TypeAlias = tuple[str, str]  # kind and name
 _Node: TypeAlias = str | tuple[object, ...]
 _Holding: TypeAlias = dict[tuple[_Thing, bool], tuple[Waiter, HeldLock]]  # of a thing, whether for its readers

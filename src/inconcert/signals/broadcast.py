@@ -8,8 +8,6 @@ from typing import Generic, NamedTuple
 from inconcert._rules.codec import T
 from inconcert.errors import InvalidPayload
 
-__all__ = ["Broadcast", "read"]
-
 _log = logging.getLogger("inconcert.signals")
 
 _FORM = re.compile(rb"(\d{1,17}) (\d{1,17}) (.*)", re.DOTALL)

@@ -7,8 +7,6 @@ from inconcert._core.session import SessionRef
 from inconcert._rules.codec import Codec, T, codec_of
 from inconcert.signals.subscription import Subscription
 
-__all__ = ["Signalled", "Signals"]
-
 
 @dataclass(frozen=True, slots=True)
 class Signalled(Generic[T]):

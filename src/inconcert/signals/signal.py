@@ -15,8 +15,6 @@ from inconcert._rules.durations import Seconds
 from inconcert.signals.subscription import Subscription
 from inconcert.signals.waiter import SignalKeys, Waiter, wait_for
 
-__all__ = ["Signal", "wait_all", "wait_any"]
-
 _BROADCAST = load("signals/broadcast").bind(SignalKeys)
 _NOTIFY = load("signals/notify").bind(SignalKeys)
 

@@ -18,8 +18,6 @@ from inconcert._rules.limits import whole
 from inconcert.errors import InvalidPayload
 from inconcert.signals.broadcast import read
 
-__all__ = ["Subscription"]
-
 _log = logging.getLogger("inconcert.signals")
 
 T_co = TypeVar("T_co", covariant=True)

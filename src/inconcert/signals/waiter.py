@@ -27,9 +27,6 @@ from inconcert._rules.payloads import decode
 from inconcert.errors import InconcertError, InvalidPayload
 from inconcert.signals.broadcast import read
 
-__all__ = ["SignalKeys", "Waiter", "wait_for"]
-
-
 _IN_LINE, _NOTIFIED = 0, 1  # what the joining script returns; otherwise it was a broadcast
 _CALL_AGAIN = -1
 _RECHECK_EVERY = 1_800_000  # milliseconds; keeps the line alive, which lives twice as long

@@ -21,8 +21,6 @@ from inconcert.tasks.records.store import JobKeyspace
 from inconcert.tasks.sending.draft import Draft, NewJob, refuse_id, with_options
 from inconcert.tasks.sending.traced import Traced
 
-__all__ = ["HEADER", "Author"]
-
 HEADER = "inconcert.outbox"
 """The header of a job that has a row, or had one: with `keep`."""
 

@@ -10,8 +10,6 @@ from sqlalchemy.orm import Session
 
 from inconcert.sql.transaction import OfSQLAlchemy
 
-__all__ = ["Bell"]
-
 # Seconds after which a relay looks again: a connection tells of its commit just before it is made.
 _AGAIN = 0.005, 0.05
 

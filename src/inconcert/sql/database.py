@@ -9,8 +9,6 @@ import anyio.to_thread
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-__all__ = ["Database", "uncut"]
-
 T = TypeVar("T")
 
 _LONGEST_END = 1.0  # seconds that a statement has to end in when its caller is cancelled

@@ -13,8 +13,6 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import TextClause
 
-__all__ = ["AsyncDriverConnection", "DriverConnection", "execute", "execute_sync"]
-
 _Driver: TypeAlias = Literal["asyncpg", "psycopg"]
 _DIALECTS: dict[_Driver, type[Dialect]] = {"asyncpg": asyncpg.dialect, "psycopg": psycopg.dialect}
 

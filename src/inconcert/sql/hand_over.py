@@ -18,8 +18,6 @@ from inconcert.queues.store import ItemKeys
 from inconcert.sql.rows import Row, Terms
 from inconcert.tasks.records.store import ENQUEUE, LOOK, JobKeys, JobKeyspace
 
-__all__ = ["HandOver", "hand_overs", "look"]
-
 _MOST = 500  # jobs in one script
 _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
 

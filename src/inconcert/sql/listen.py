@@ -15,8 +15,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from inconcert.sql.database import Database, uncut
 from inconcert.sql.rows import CHANNEL
 
-__all__ = ["can_listen", "listen"]
-
 _log = logging.getLogger("inconcert.sql")
 
 _PAUSE = 1.0  # seconds after which a lost connection is made again

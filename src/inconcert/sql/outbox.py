@@ -37,8 +37,6 @@ from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.tasks.running.claimed_job import ClaimedJob
 from inconcert.tasks.sending.draft import Draft
 
-__all__ = ["Outbox", "coordinator_of", "dispose_engine"]
-
 R = TypeVar("R")
 T = TypeVar("T")
 

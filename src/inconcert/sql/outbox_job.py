@@ -10,8 +10,6 @@ from inconcert.tasks.following.job import Job, JobLink
 from inconcert.tasks.records.status import JobStatus, Snapshot
 from inconcert.tasks.sending.draft import Draft
 
-__all__ = ["OutboxJob"]
-
 R_co = TypeVar("R_co", covariant=True)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds between looks while its row is not handed over

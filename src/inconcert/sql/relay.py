@@ -27,8 +27,6 @@ from inconcert.sql.hand_over import HandOver, hand_overs, look, terms_of
 from inconcert.sql.rows import Row, Rows, Settled
 from inconcert.tasks.records.store import JobKeys, JobKeyspace
 
-__all__ = ["Relay"]
-
 _log = logging.getLogger("inconcert.sql")
 
 _PACE = 1.0  # seconds between looks while nobody rings, within a quarter

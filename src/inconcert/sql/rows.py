@@ -35,8 +35,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 
-__all__ = ["CHANNEL", "CLAIM", "IS_THERE", "Keep", "Kind", "Row", "Rows", "Settled", "Terms", "Written", "new_table"]
-
 CHANNEL = "inconcert_outbox"
 """The channel of PostgreSQL on which a commit is announced, with the namespace."""
 

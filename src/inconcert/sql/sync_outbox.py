@@ -21,8 +21,6 @@ from inconcert.sync_producer import EnqueuedJob
 from inconcert.tasks.running.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.sending.draft import Draft
 
-__all__ = ["SyncOutbox", "claimed_id"]
-
 T = TypeVar("T")
 
 

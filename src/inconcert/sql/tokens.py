@@ -21,8 +21,6 @@ from inconcert.errors import StaleToken
 from inconcert.sql.driver import execute, execute_sync
 from inconcert.sql.transaction import AsyncHandle, Handle, connection_of, sync_handle
 
-__all__ = ["fence", "fence_statement", "fence_sync", "fences"]
-
 Fenced: TypeAlias = Lease | tuple[str, int]
 """What has a fencing token: a lease, or a name of the caller's own and the token."""
 

@@ -8,8 +8,6 @@ from sqlalchemy.orm import Session
 
 from inconcert.sql.driver import AsyncDriverConnection, DriverConnection
 
-__all__ = ["AsyncHandle", "Handle", "OfSQLAlchemy", "connection_of", "sync_handle"]
-
 AsyncHandle: TypeAlias = AsyncSession | AsyncConnection | AsyncDriverConnection
 """A transaction of a program with an event loop."""
 

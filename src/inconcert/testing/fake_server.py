@@ -8,8 +8,6 @@ from fakeredis.aioredis import AsyncFakeSocket, FakeRedis
 
 from inconcert._redis.driver.clients import Client, ServerClient
 
-__all__ = ["FakeSource"]
-
 _BLOCKED = f"{AsyncFakeSocket.__name__}._async_blocking"  # the coroutine of a command that waits, such as BLPOP
 
 

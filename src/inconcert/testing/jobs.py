@@ -28,8 +28,6 @@ from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.task import Task
 from inconcert.testing.plain import PlainCall
 
-__all__ = ["assert_enqueued", "drain", "refute_enqueued"]
-
 _MOST_ATTEMPTS = 10_000  # in one drain: jobs that enqueue more of them do not end
 _MOST_TURNS = 100  # in one drain, each of which brings new jobs: the same with a delay
 _MOST_DEAD = 1000  # dead letters that are compared with those from before

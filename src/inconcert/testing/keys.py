@@ -7,8 +7,6 @@ from inconcert._redis.driver.clients import Client
 from inconcert.coordinator import Coordinator
 from inconcert.tasks.front.task_coordinator import parts_of
 
-__all__ = ["client_of", "keys_of"]
-
 
 def client_of(concert: Coordinator) -> Client:
     """The client of an open coordinator.

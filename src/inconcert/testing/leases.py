@@ -13,8 +13,6 @@ from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.testing.keys import client_of, keys_of
 from inconcert.testing.plain import PlainCall
 
-__all__ = ["assert_nothing_held", "lapse"]
-
 _INSPECT = load("permits/inspect").bind(PermitKeys)
 
 

@@ -11,8 +11,6 @@ from inconcert.coordinator import Coordinator, put_in_place
 from inconcert.testing.fake_server import FakeSource
 from inconcert.testing.keys import keys_of
 
-__all__ = ["Override", "override"]
-
 CoordinatorT = TypeVar("CoordinatorT", bound=Coordinator)
 
 _TOGETHER = 500  # keys in one command

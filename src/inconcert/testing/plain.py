@@ -4,8 +4,6 @@ from inconcert._redis.protocol.commands import Argument, pack
 from inconcert._redis.protocol.scripts import Command, Script
 from inconcert._redis.wire.call import Call
 
-__all__ = ["PlainCall"]
-
 
 class PlainCall(Call):
     """A command that is not a script.

@@ -18,8 +18,6 @@ from redis.backoff import ExponentialBackoff
 
 from inconcert.coordinator import Coordinator
 
-__all__ = ["Process", "World", "simulate"]
-
 T = TypeVar("T")
 
 _BEGIN = 1_800_000_000.0  # what the server's clock shows at first

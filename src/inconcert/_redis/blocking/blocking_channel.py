@@ -17,8 +17,6 @@ from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.backoff import backoff
 from inconcert.errors import Unavailable
 
-__all__ = ["BlockingChannel", "BlockingServer"]
-
 
 class BlockingServer(Protocol):
     """The connections that lead to a server, or to the masters of a cluster.

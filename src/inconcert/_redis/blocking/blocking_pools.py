@@ -15,8 +15,6 @@ from inconcert._redis.find.sentinel_source import master_options, sentinel_optio
 from inconcert._redis.wire.wire import Pool
 from inconcert._rules.urls import ServerUrl
 
-__all__ = ["BlockingPool", "pool_for", "twin_of"]
-
 BlockingPool = redis.ConnectionPool
 
 _Sentinel: Any = redis.sentinel.Sentinel  # their type hints are incomplete

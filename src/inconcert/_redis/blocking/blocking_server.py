@@ -4,8 +4,6 @@ from inconcert._redis.blocking.blocking_pools import BlockingPool
 from inconcert._redis.blocking.blocking_wire import BlockingWire
 from inconcert._redis.protocol.replies import ErrorReply, is_passing
 
-__all__ = ["OneServer"]
-
 
 class OneServer:
     """One connection for commands to one server, and others when they are asked for.

@@ -18,8 +18,6 @@ from inconcert._redis.protocol.commands import pack
 from inconcert._redis.protocol.replies import ErrorReply, Reply
 from inconcert._redis.wire.greeting import check_kind
 
-__all__ = ["BlockingWire"]
-
 _NOTHING = object()
 _READ = 64 * 2**10  # bytes at once
 

@@ -11,8 +11,6 @@ from inconcert._redis.driver.driver import said_to_the_server, without_maintenan
 from inconcert._redis.driver.password_file import PasswordFile
 from inconcert._rules.urls import ServerUrl
 
-__all__ = ["Client", "ClusterClient", "ServerClient", "check_client", "client_options", "login_options"]
-
 ServerClient = redis.asyncio.Redis
 ClusterClient = redis.asyncio.RedisCluster
 Client = ServerClient | ClusterClient

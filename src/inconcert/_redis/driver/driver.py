@@ -9,16 +9,6 @@ import redis
 import redis.asyncio
 import redis.asyncio.connection
 
-__all__ = [
-    "forget_credentials",
-    "get_connection",
-    "has_input",
-    "log_in_again",
-    "on_new_credentials",
-    "said_to_the_server",
-    "without_maintenance",
-]
-
 Connection = redis.asyncio.connection.AbstractConnection
 
 _VERSION = cast("tuple[int, ...]", redis.VERSION)

@@ -11,8 +11,6 @@ import redis.exceptions
 
 from inconcert.errors import Unavailable
 
-__all__ = ["cannot_connect", "in_brief"]
-
 Connection = redis.asyncio.connection.AbstractConnection | redis.connection.AbstractConnection
 
 _ENDED = (ConnectionResetError, BrokenPipeError)

@@ -4,8 +4,6 @@ from pathlib import Path
 
 from redis.credentials import CredentialProvider
 
-__all__ = ["PasswordFile"]
-
 
 class PasswordFile(CredentialProvider):
     """Logs in with the content of a file, which is read for each connection: it may be replaced at any time.

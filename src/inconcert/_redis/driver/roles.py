@@ -11,8 +11,6 @@ import redis.asyncio.sentinel
 
 from inconcert._redis.protocol.replies import Reply
 
-__all__ = ["HELLO", "check_role", "fields_of", "role_in"]
-
 HELLO = b"*1\r\n$5\r\nHELLO\r\n"
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import redis.exceptions
 
-__all__ = ["Listener", "listen_for_tokens"]
-
 _log = logging.getLogger("inconcert.redis")
 
 Listener = Callable[[Any], Awaitable[None]]

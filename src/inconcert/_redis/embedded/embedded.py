@@ -16,8 +16,6 @@ import anyio.to_thread
 from inconcert._redis.embedded.server_process import ServerProcess, find_binary, starting, stop
 from inconcert.errors import Unavailable
 
-__all__ = ["EmbeddedServer"]
-
 _HANDOVER_TIMEOUT = 2.0  # seconds; a predecessor whose process was killed flushes its file and ends much sooner
 _RECHECK_AFTER = 0.01  # seconds between two tries to lock a folder
 _LONGEST_SOCKET_PATH = 100  # bytes; the system's own limit is 104 on macOS and 108 on Linux

@@ -21,8 +21,6 @@ from inconcert._redis.protocol.slots import SLOTS
 from inconcert._rules.limits import whole
 from inconcert.errors import Unavailable
 
-__all__ = ["EmbeddedCluster"]
-
 _MOST = 32  # masters; more than anybody tries out on one machine
 _TRIES = 5  # another program may take a port between our choice and the server's start
 

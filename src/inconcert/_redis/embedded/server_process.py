@@ -23,8 +23,6 @@ import anyio
 
 from inconcert.errors import Unavailable
 
-__all__ = ["ServerProcess", "find_binary", "starting", "stop"]
-
 _START_TIMEOUT = 10.0  # seconds without an answer from a new server, which takes 0.1 s, or 1 s on a busy machine
 _STOP_TIMEOUT = 8.0  # seconds; the shell needs 5 at most, see _SHELL
 _RECHECK_AFTER = 0.01  # seconds between checks of a process that is starting or ending

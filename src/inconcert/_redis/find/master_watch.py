@@ -27,8 +27,6 @@ from inconcert._rules.backoff import backoff
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError
 
-__all__ = ["EVENTS", "MasterWatch", "sentinel_pools"]
-
 _log = logging.getLogger("inconcert.redis")
 
 _SWITCH = "+switch-master"  # 'NAME OLD-HOST OLD-PORT HOST PORT'

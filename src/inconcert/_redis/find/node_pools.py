@@ -12,8 +12,6 @@ from inconcert._redis.driver.driver import log_in_again
 from inconcert._redis.driver.tokens import Listener, listen_for_tokens
 from inconcert._redis.wire.wire import Pool
 
-__all__ = ["NodePools"]
-
 Address = tuple[str, int]
 
 

@@ -20,8 +20,6 @@ from inconcert._redis.protocol.replies import ErrorReply, Reply, error_for
 from inconcert._redis.protocol.scripts import Command
 from inconcert.errors import OutcomeUnknown, Unavailable
 
-__all__ = ["Answer", "Client", "Peer"]
-
 Connection = redis.asyncio.connection.AbstractConnection
 Undo = Callable[[], bytes | None]
 

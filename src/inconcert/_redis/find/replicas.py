@@ -19,8 +19,6 @@ from inconcert._rules.durations import milliseconds
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, NotConnected
 
-__all__ = ["Replicas"]
-
 _NO_SCRIPT = Script("wait", "")
 
 Writes = Callable[[], Sequence[Call]]

@@ -8,8 +8,6 @@ from inconcert._redis.driver.clients import ServerClient, client_options, login_
 from inconcert._redis.find.sentinels import Sentinels
 from inconcert._rules.urls import ServerUrl
 
-__all__ = ["SentinelSource", "master_options", "sentinel_options"]
-
 _TIMEOUT = 2.0  # seconds for all Sentinels together to answer; one answer is enough
 
 

@@ -18,8 +18,6 @@ from inconcert._redis.protocol.commands import pack
 from inconcert._redis.wire.wire import Pool
 from inconcert._rules.urls import Node
 
-__all__ = ["Sentinels"]
-
 _GRACE = 0.1  # seconds that the other Sentinels have after the first answer; longer if that took longer
 
 

@@ -21,9 +21,6 @@ from inconcert._redis.embedded.embedded_cluster import EmbeddedCluster
 from inconcert._redis.find.sentinel_source import SentinelSource
 from inconcert._rules.urls import ServerUrl, parse_url
 
-__all__ = ["ClientSource", "ClusterSource", "EmbeddedSource", "Source", "UrlSource", "embedded_source", "source_of"]
-
-
 _log = logging.getLogger("inconcert.redis")
 
 

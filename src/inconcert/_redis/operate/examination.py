@@ -16,8 +16,6 @@ from inconcert._redis.driver.clients import Client, ClusterClient
 from inconcert._redis.protocol.keys import Keyspace, is_permanent
 from inconcert._redis.protocol.replies import Reply
 
-__all__ = ["ONE_SERVER_TRIALS", "TRIALS", "Examination", "Machine", "examine"]
-
 _CONFIG = (
     *("timeout", "tcp-keepalive", "client-output-buffer-limit", "save", "min-replicas-to-write"),
     "cluster-require-full-coverage",

@@ -9,8 +9,6 @@ from enum import StrEnum
 from inconcert._redis.find.master_watch import EVENTS
 from inconcert._redis.protocol.keys import Keyspace
 
-__all__ = ["Server", "least_rights", "sentinel_rights"]
-
 
 class Server(StrEnum):
     """The servers that check the rights: this version or a later one."""

@@ -6,8 +6,6 @@ from typing import Any, Protocol
 
 import redis.exceptions
 
-__all__ = ["ServerFacts", "server_facts"]
-
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:

@@ -5,8 +5,6 @@ from typing import cast
 
 import hiredis
 
-__all__ = ["Argument", "pack", "pack_parts"]
-
 Argument = str | bytes | int | float
 
 # The type hint of `hiredis` allows for one argument only.

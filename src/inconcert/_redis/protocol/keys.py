@@ -21,8 +21,6 @@ from typing import Any, NamedTuple, TypeVar
 from inconcert._redis.protocol.slots import slot_of, tag_of
 from inconcert._rules.names import check_name, check_namespace
 
-__all__ = ["Keyspace", "Subject", "channel_subject", "is_permanent", "subject"]
-
 KeysT = TypeVar("KeysT", bound=NamedTuple)
 
 _SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\\]")

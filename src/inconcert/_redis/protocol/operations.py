@@ -6,8 +6,6 @@ from typing import NamedTuple, Self, TypeVar
 from inconcert._redis.protocol.keys import channel_subject, subject
 from inconcert.errors import OutcomeUnknown, Unavailable, WrongState
 
-__all__ = ["Operation"]
-
 _ErrorT = TypeVar("_ErrorT", Unavailable, OutcomeUnknown, WrongState)
 
 # By the names of scripts; all others are called as the script is.

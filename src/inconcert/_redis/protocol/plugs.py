@@ -17,8 +17,6 @@ plug: `claims/ack`, and `claims/ack+jobs`.
 import re
 from collections.abc import Mapping
 
-__all__ = ["form", "function_of"]
-
 _ONLY = re.compile(r"^ *-- @only (.+)\n((?:.*\n)*?) *-- @end\n", re.MULTILINE)
 _EACH = re.compile(r"^( *)-- @each ((\w+)\(.*\))$\n", re.MULTILINE)
 _PLUGS = re.compile(r"^-- PLUGS +(.*)\n", re.MULTILINE)

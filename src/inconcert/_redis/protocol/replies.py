@@ -10,8 +10,6 @@ import redis.exceptions
 from inconcert._redis.protocol.operations import Operation
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable, WrongState
 
-__all__ = ["ErrorReply", "Reply", "error_for", "head", "is_passing", "rows"]
-
 # One reply as hiredis parses it: integers, bytes, None, lists of these.  The header of each script says which.
 Reply = Any
 

@@ -38,8 +38,6 @@ from inconcert._redis.protocol.commands import Argument, pack, pack_parts
 from inconcert._redis.protocol.operations import Operation
 from inconcert._redis.protocol.plugs import form, function_of
 
-__all__ = ["Binder", "Command", "Script", "assemble", "load", "parameters", "read"]
-
 _LUA = files("inconcert").joinpath("_lua")
 _INCLUDE = re.compile(r"^( *)-- @(include|block) ([\w/]+)$", re.MULTILINE)
 _HEADER = re.compile(r"(?:--(?! @guard).*\n)*")

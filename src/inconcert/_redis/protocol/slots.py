@@ -5,8 +5,6 @@ import itertools
 import string
 from functools import cache, lru_cache
 
-__all__ = ["SLOTS", "slot_of", "tag_of"]
-
 SLOTS = 16_384
 
 

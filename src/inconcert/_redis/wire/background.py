@@ -14,8 +14,6 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import anyio
 
-__all__ = ["Failure", "attempt", "in_background", "last_failure", "log_error", "note_failure", "recurring"]
-
 _log = logging.getLogger("inconcert.redis")
 
 _PAUSE = 1.0  # seconds after which work begins anew

@@ -22,8 +22,6 @@ from inconcert._redis.wire.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import NotConnected
 
-__all__ = ["RING", "Bells", "Sleeper"]
-
 _log = logging.getLogger("inconcert.redis")
 
 RING = load("bells/ring").bind()

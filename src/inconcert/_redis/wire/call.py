@@ -10,8 +10,6 @@ from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire.background import note_failure
 from inconcert.errors import InconcertError, Unavailable
 
-__all__ = ["AwaitedCall", "Call", "Callers"]
-
 Callers: TypeAlias = Iterable[asyncio.Future[Any]]
 
 

@@ -41,8 +41,6 @@ from inconcert._redis.wire.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
-__all__ = ["Channel"]
-
 _log = logging.getLogger("inconcert.redis")
 
 _MOST_CALLS = 20_000  # under way at once; a server that answers 50,000/s then is 0.4 s behind

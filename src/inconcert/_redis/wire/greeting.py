@@ -11,8 +11,6 @@ from inconcert._redis.wire.call import Call
 from inconcert._redis.wire.transport import Commands
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
-__all__ = ["Greeting", "check_kind"]
-
 _SHARDED_SINCE = 7  # version of Redis that has sharded Pub/Sub
 
 _NO_SCRIPT = Script("hello", "")

@@ -4,8 +4,6 @@ from collections import Counter, deque
 
 from inconcert._redis.wire.call import Call
 
-__all__ = ["HeldBack"]
-
 
 class HeldBack:
     """Large calls that must not be written yet, and small ones that must not pass them, in order.

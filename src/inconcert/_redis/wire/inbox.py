@@ -37,8 +37,6 @@ from inconcert._redis.wire.pubsub import Listener
 from inconcert._redis.wire.turns import each_in_turns
 from inconcert.errors import InconcertError
 
-__all__ = ["Inbox", "InboxReceiver", "Messages"]
-
 
 class InboxReceiver:
     """The base of what waits for messages, or is to know when the coordinator closes."""

@@ -13,8 +13,6 @@ from inconcert._redis.protocol.replies import ErrorReply, Reply
 from inconcert._redis.wire.call import Call, Callers
 from inconcert.errors import InconcertError
 
-__all__ = ["LargeReplies"]
-
 _WINDOW = 512 * 2**10  # bytes of large replies on their way; if one has more, that one alone
 
 

@@ -16,8 +16,6 @@ from inconcert._rules.backoff import backoff
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError
 
-__all__ = ["Link", "LinkUser"]
-
 _log = logging.getLogger("inconcert.redis")
 
 _SETTLED = 1.0  # seconds; a connection that lasted less and answered nothing counts as a failure to connect

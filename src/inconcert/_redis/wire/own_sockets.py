@@ -3,8 +3,6 @@
 from typing import Protocol
 from weakref import WeakSet
 
-__all__ = ["own_sockets"]
-
 
 class _Socket(Protocol):
     """An object that has a socket."""

@@ -23,8 +23,6 @@ from inconcert._redis.wire.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, Unavailable
 
-__all__ = ["Listener", "PubSub", "Topic"]
-
 _log = logging.getLogger("inconcert.redis")
 
 _PING_EVERY = 15.0  # seconds; without it a half-open connection would never be noticed, because nothing else is sent

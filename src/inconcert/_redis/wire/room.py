@@ -13,8 +13,6 @@ from inconcert._redis.wire.call import Call
 from inconcert._redis.wire.turns import each_in_turns
 from inconcert.errors import Unavailable
 
-__all__ = ["Room"]
-
 
 class Room:
     """The callers that wait.

@@ -1,7 +1,5 @@
 """Traffic of this process, over all its connections for commands; metrics ask for it."""
 
-__all__ = ["Traffic", "traffic"]
-
 
 class Traffic:
     """Counts that only grow.

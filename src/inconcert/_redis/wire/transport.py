@@ -10,8 +10,6 @@ from inconcert._redis.protocol.replies import ErrorReply
 from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError
 
-__all__ = ["ChannelOwner", "Commands"]
-
 
 class Commands(Protocol):
     """The destination of commands: one server, or to that node of a cluster which has their keys."""

@@ -9,8 +9,6 @@ from typing import TypeVar
 from inconcert._redis.wire.background import attempt
 from inconcert.errors import NotConnected
 
-__all__ = ["IN_A_TURN", "each_in_turns", "in_turns"]
-
 IN_A_TURN = 200  # entries; a call for each takes 5 ms or so
 
 T = TypeVar("T")

@@ -28,8 +28,6 @@ from inconcert._redis.wire.own_sockets import own_sockets
 from inconcert._rules.urls import Node
 from inconcert.errors import Unavailable
 
-__all__ = ["Connection", "Pool", "Receiver", "Wire", "open_wire"]
-
 _log = logging.getLogger("inconcert.redis")
 
 Connection = redis.asyncio.connection.AbstractConnection
