@@ -215,7 +215,6 @@ class _Attempt(Call, InboxReceiver):
     """A request for all locks in one step; it fails if the coordinator closes meanwhile, as a wait in line does.
 
     Args:
-        session: The open session.
         locks: The keys of each lock, by the holder that requests it.
         ttl: Life of each lease, in seconds.
     """

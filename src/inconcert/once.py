@@ -53,11 +53,7 @@ _STORE = load("once/store").bind(_Keys)
 
 
 class Onces:
-    """All that is computed once by one coordinator.
-
-    Args:
-        ref: Refers to the open session.
-    """
+    """All that is computed once by one coordinator."""
 
     def __init__(self, ref: SessionRef) -> None:
         self._ref = ref
@@ -132,7 +128,6 @@ class _Turn:
     """The turn of one caller of a process to find or compute the value of a name, for which the others wait.
 
     Attributes:
-        session: The open session.
         task: The caller's.
         is_computing: Whether its function runs.
     """

@@ -45,11 +45,7 @@ _BEGIN = load("periodic/begin").bind(_Keys)
 
 
 class Timetable:
-    """The periodic functions of a coordinator, each in a task of its own while the coordinator is open.
-
-    Args:
-        ref: The way to the open session.
-    """
+    """The periodic functions of a coordinator, each in a task of its own while the coordinator is open."""
 
     def __init__(self, ref: SessionRef) -> None:
         self._ref = ref

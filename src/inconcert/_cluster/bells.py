@@ -93,7 +93,6 @@ class _Bell(InboxReceiver):
     Args:
         bells: All of them.
         inbox: Where this process is told that it rang.
-        key: Its key.
         address: Where it is told; of no other bell.
     """
 

@@ -24,9 +24,6 @@ class ShardedInbox(Inbox):
         pubsub: The connections, used for nothing else.
         channel_of: Where this process listens to scripts on a key.
         timeout: How long to wait for a subscription, in seconds.
-
-    Attributes:
-        channel_of: As given.
     """
 
     def __init__(self, pubsub: ShardedPubSub, channel_of: Callable[[str], str], *, timeout: float) -> None:

@@ -10,11 +10,7 @@ from inconcert._core.cancellation import CANCEL_AGAIN
 
 
 class Body:
-    """The body that the current task is about to run.
-
-    Attributes:
-        task: That task.
-    """
+    """The body that the current task is about to run."""
 
     __slots__ = ("_again", "_before", "_stops", "task")
 

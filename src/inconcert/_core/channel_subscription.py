@@ -40,7 +40,6 @@ class ChannelSubscription:
     """The messages on one channel, or on all that match a pattern, from `async with` on.
 
     Args:
-        session: The open session.
         channel: The channel, or a glob.
         is_pattern: Whether it is a glob.
         buffer: How many messages may wait for `next`; one more drops the oldest.

@@ -40,9 +40,6 @@ async def deadline_here(body: Task) -> Deadline | None:
     Of `asyncio.timeout()`, `asyncio.wait_for()` and the scopes of anyio, in the current task and in that of the body.
     Those of other tasks, of exit stacks and of the code around the body are not found.
 
-    Args:
-        body: The task of the current body.
-
     Cost: a task of its own, and some microseconds for each caller.
     """
     scope, current = innermost(), asyncio.current_task()

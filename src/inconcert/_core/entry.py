@@ -26,7 +26,6 @@ class Entry:
         leave: The function that leaves it.
 
     Attributes:
-        manager: As given.
         held: Its acquisition; None before it is entered and after it is left.
     """
 

@@ -33,7 +33,6 @@ class LeaseState(ABC):
 
     Args:
         kind: The kind of the thing, such as `lock`.
-        name: Which one.
         holder: This acquisition's identity, unique every time.
         ttl: Life between renewals, in seconds.
         deadline: When it is lost unless renewed, by the local monotonic clock.

@@ -23,14 +23,11 @@ class Origin:
     """The facts that the commands of one opening have in common, however they are sent.
 
     Args:
-        keys: The keys of the namespace.
         key_ring: What jobs and items are signed with.
         observers: Who is told what happens.
 
     Attributes:
         id: Unique to this opening, in any process.
-        key_ring: As given.
-        observers: As given.
         inboxes: Prefix of the inbox channel of every process, to which scripts on a key publish, given the key.
     """
 

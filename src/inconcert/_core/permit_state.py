@@ -77,10 +77,7 @@ class PermitState(LeaseState):
     """A permit that is held until it is released, or lost.
 
     Args:
-        session: The open session.
         kind: The kind of the thing, such as `lock`.
-        name: Which one.
-        keys: The keys of its permits.
         ttl: Life between renewals, in seconds.
         grant: The grant of the server.
         metrics_name: Its name in metrics; empty for none.
@@ -240,7 +237,6 @@ class RenewCall(Call):
     """The call of a renewal; its script returns 1 if it found the holder, and 0 if not.
 
     Args:
-        lease: The lease that is renewed.
         command: The script, with its keys and arguments.
     """
 

@@ -42,9 +42,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
     """The permits of one name; the base of everything that a server grants in the order of a line.
 
     Args:
-        ref: Refers to the open session.
         kind: What users call it, such as `lock`; part of its keys.
-        name: Which one.
         limit: How many holders there may be at once.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever.

@@ -22,7 +22,6 @@ class Place(Call, InboxReceiver):
     A subclass says how to ask, what replies and messages mean, and how to leave.
 
     Args:
-        session: The open session.
         address: Of this wait in the inbox and in the line, unique every time.
         ticket: `NO_WAIT`, `JOIN`, or the place to have back.
 

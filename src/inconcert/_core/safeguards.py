@@ -102,8 +102,6 @@ class Safeguards:
     """Holds grants back until the conditions are met.
 
     Args:
-        conditions: Which.
-        keys: The keys of the namespace.
         pool_of: Says where a connection to the master of a key comes from.
         timeout: How long a call may take, reconnecting included, in seconds.
     """

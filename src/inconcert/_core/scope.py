@@ -23,9 +23,6 @@ class _Lease(Protocol):
 class Scope:
     """A body of work, from when this is made until it is left, possibly in another context.
 
-    Args:
-        work: Whose body it is.
-
     Attributes:
         work: As given; None once it was left.
         outer: The one in which it began.

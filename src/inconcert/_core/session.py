@@ -45,7 +45,6 @@ class Listening:
         name: Which signal, or the glob for their names.
         is_pattern: Whether it is a glob.
         since: Since when, by the local monotonic clock.
-        noted: From where.
     """
 
     name: str

@@ -24,7 +24,6 @@ class Unconfirmed:
 
     Args:
         kind: What was held, such as `lock`.
-        name: Which one.
         holder: Who held it.
         deadline: When it lapses, by the local monotonic clock.
         ttl: Life between renewals, in seconds.
@@ -110,7 +109,6 @@ class Withdrawal(Unconfirmed):
     """The release of what has reached no caller: it is sent now, and again while the server refuses it.
 
     Args:
-        session: The open session.
         key: One of those of what was asked for.
         holder: Who may hold it, or is in its line.
         make: Makes the call that releases it.

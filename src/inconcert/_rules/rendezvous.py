@@ -55,11 +55,7 @@ class Division:
     It is done in steps, because there may be many: 10,000 keys and 1,000 members are 10,000,000 pairs.
 
     Args:
-        keys: The keys.
         rendezvous: The members; code that adds or removes one notes it here, too.
-
-    Attributes:
-        keys: As given.
     """
 
     __slots__ = (

@@ -54,7 +54,6 @@ class ChatKeyspace:
     """The keys and channels of the chats of a namespace.
 
     Args:
-        keys: The keys of the namespace.
         groups: How many groups there are, the same in all processes.
     """
 

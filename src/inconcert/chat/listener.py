@@ -28,10 +28,8 @@ class Listener:
     """Follows all chats of one user from `async with` on, including those that the user enters meanwhile.
 
     Args:
-        session: The open session.
         keys: The keys and channels of the namespace's chats.
         codec: How their messages are read.
-        user: Whose chats.
     """
 
     def __init__(self, session: Session, keys: ChatKeyspace, codec: Codec[Any], user: str) -> None:

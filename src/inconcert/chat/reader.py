@@ -53,7 +53,6 @@ class Cursor:
     """The progress of one fetch in one chat.
 
     Attributes:
-        chat_id: Which chat.
         keys: The chat's keys.
         codec: How its messages are read.
         most: How many messages to fetch.

@@ -228,11 +228,7 @@ def refused_as_bad() -> Generator[None]:
 
 
 class WrongField(Exception):
-    """The text of a field does not fit.
-
-    Attributes:
-        field: Which one.
-    """
+    """The text of a field does not fit."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)

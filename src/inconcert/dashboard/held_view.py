@@ -45,7 +45,6 @@ class HeldView:
     """Something that is held or waited for.
 
     Attributes:
-        kind: Its kind.
         name: Which one, as it is shown.
         is_named: Whether that is its name.
         holders: The first of its holders.
@@ -68,8 +67,6 @@ class Releasable:
     """Something that can be released by force: its name is shown as it is.
 
     Attributes:
-        kind: Its kind.
-        name: Which one.
         holder: Who has it.
         key: Stands for this holder of it in a page.
         view: The holder as it is shown.

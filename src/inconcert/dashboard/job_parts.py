@@ -55,7 +55,6 @@ class GroupView:
     """The group that a job is a member or the callback of.
 
     Attributes:
-        id: Which group.
         progress: How far it is.
         callback: The id of its callback; None if it has none, or if this is its page.
     """

@@ -73,7 +73,6 @@ class Poll:
     """Asks the server at most every 2 s, however many look.
 
     Args:
-        concert: The coordinator.
         queues: Queues to show although there never was a job in them.
     """
 

@@ -18,7 +18,6 @@ class Rows(Generic[T]):
     """A page of a list.
 
     Attributes:
-        shown: The rows on it.
         total: How many there are on all pages.
         number: The number of the page, from 1.
         pages: How many pages there are.

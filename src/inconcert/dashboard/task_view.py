@@ -26,7 +26,6 @@ class TaskView:
 
     Attributes:
         key: Stands for it in links.
-        name: Its name.
         total: How many of its attempts ended.
         failed: What share of them failed, as text.
         run: How long half of its attempts took, and how long 95 of 100, as text.

@@ -21,7 +21,6 @@ class Candidacy(NamedTuple):
     """One candidate in one election.
 
     Attributes:
-        keys: The keys of the permit.
         record: The key of the record.
         changes: The channel on which changes of the record are published.
         candidate: The candidate's name.
@@ -41,9 +40,7 @@ class TermState(PermitState):
     """A term, from its proclamation until it is released, resigned or lost.
 
     Args:
-        session: The open session.
         kind: The kind of the thing, such as `election`.
-        name: Which one.
         candidacy: What was won, and by whom.
         ttl: Life between renewals, in seconds.
         grant: What the server has granted.

@@ -73,7 +73,6 @@ class Search:
     """The way to the documents that rank highest: `ask`, `take` the reply, and again while there may be others.
 
     Args:
-        keys: Of the index.
         query: Further conditions on a document: words that it must have, or must not have.
         words: One or more words that it must have.
         relevance: The weight of the words, 0 or more.

@@ -79,7 +79,6 @@ class Answer:
     Attributes:
         status: The status code.
         headers: Names in lower case, and values.
-        body: All of it.
     """
 
     status: int

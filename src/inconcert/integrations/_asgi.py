@@ -148,7 +148,6 @@ class IdempotencyMiddleware:
 
     Args:
         app: The application.
-        concert: The coordinator.
         user: Who asks, of a request's scope; an answer is given to nobody else.
         ttl: How long an answer is kept, in seconds.
     """

@@ -69,7 +69,6 @@ class IdempotentRequest:
         method: Such as POST.
         path: With its query.
         user: Who asks; another user with the same key asks something else.
-        body: All of it.
     """
 
     key: str
@@ -89,7 +88,6 @@ class StoredAnswers:
     """The answers of a namespace to requests with a key.
 
     Args:
-        concert: The coordinator.
         ttl: How long an answer is kept, in seconds.
     """
 

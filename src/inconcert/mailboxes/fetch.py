@@ -67,8 +67,6 @@ class Fetch(Place):
     """The call of one fetch, which is done when it has messages, or at once if it does not wait and there are none.
 
     Args:
-        session: The open session.
-        keys: The keys of the mailbox.
         codec: How its messages are read.
         terms: The most messages, the life of the claim and the longest age in milliseconds.
         waits: Whether to join the line when there are none.

@@ -23,7 +23,6 @@ class Post(Generic[T]):
     """The sender to one mailbox.
 
     Args:
-        keys: The keys of the namespace.
         name: Whose mailbox.
         message_type: The type of its messages; None for any JSON.
         max_messages: How many may be unread, 1 to 1,000,000; one more drops the oldest.
@@ -31,8 +30,6 @@ class Post(Generic[T]):
 
     Attributes:
         keys: The keys of the mailbox.
-        name: Whose it is.
-        max_messages: As given.
         codec: How its messages are written and read.
         max_age_ms: As given, in milliseconds; 0 for no limit.
 

@@ -30,7 +30,6 @@ class Place(NamedTuple):
 
     Attributes:
         name: The group's.
-        keys: Its keys.
         changes: The channel on which its changes are published.
     """
 

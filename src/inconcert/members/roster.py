@@ -61,7 +61,6 @@ class Roster:
     """The members of a group, kept up to date as long as there is a user.
 
     Args:
-        session: The open session.
         place: Where the group is.
 
     Attributes:

@@ -32,11 +32,7 @@ _PORTION = 500  # keys in one script
 
 
 class Shares:
-    """The keys of one member, while its user asks for them.
-
-    Args:
-        state: The member.
-    """
+    """The keys of one member, while its user asks for them."""
 
     def __init__(self, state: MemberState) -> None:
         self._state = state

@@ -23,8 +23,6 @@ class Detector:
     """Detects deadlocks, while its coordinator is open.
 
     Args:
-        session: The open session.
-        keys: The keys of the namespace.
         reporter: Answers for this process, and notes the deadlocks that it has logged.
     """
 

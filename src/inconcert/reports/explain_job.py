@@ -46,10 +46,7 @@ class JobQuestion:
     """Why one job does not run.
 
     Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
         tasks: The facts about them.
-        job_id: Which job.
 
     Raises:
         InvalidName: `job_id` is not a job id.

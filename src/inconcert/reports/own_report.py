@@ -45,7 +45,6 @@ class OwnReport:
     """Looks at one process, while its coordinator is open.
 
     Args:
-        session: The open session.
         label: The coordinator's.
         redact: Gives the text to show for a kind and a name in place of the name; None shows names.
         opened_at: Since when the coordinator is open, in seconds since 1970.

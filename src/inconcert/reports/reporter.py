@@ -47,8 +47,6 @@ class Reporter:
     """One process's answers, while its coordinator is open.
 
     Args:
-        session: The open session.
-        keys: The keys of the namespace.
         label: The coordinator's.
         redact: Gives the text to show for a kind and a name in place of the name; None shows names.
 

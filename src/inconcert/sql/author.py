@@ -38,10 +38,8 @@ class Author:
     """Makes rows in this process, whether the coordinator is open or not.
 
     Args:
-        keys: The keys of the namespace.
         key_ring: What jobs are signed with.
         observers: Who is told what happens.
-        jobs: The keys of all jobs.
         keep: How long the rows of jobs stay.
     """
 

@@ -40,7 +40,6 @@ class Database:
         engine: With whichever driver.
 
     Attributes:
-        engine: As given.
         dialect: `postgresql` or `sqlite`.
 
     Raises:

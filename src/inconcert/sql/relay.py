@@ -39,10 +39,7 @@ class Relay:
     """One relay.
 
     Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
         rows: The rows of the namespace.
-        database: Where they are.
 
     Attributes:
         woken: Set when rows may have been written.

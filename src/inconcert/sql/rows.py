@@ -181,7 +181,6 @@ class Rows:
     """The rows of one namespace. Each method is one statement, but for `settle`.
 
     Args:
-        namespace: Whose rows.
         dialect: `postgresql` or `sqlite`.
 
     Attributes:

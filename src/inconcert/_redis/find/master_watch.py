@@ -46,7 +46,6 @@ class MasterWatch:
     """One connection to each Sentinel.
 
     Args:
-        pool: The pool of connections to the master.
         moved: Called with the master's address when it may have changed, and with None when it is being replaced.
     """
 

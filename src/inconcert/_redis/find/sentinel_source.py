@@ -16,9 +16,6 @@ class SentinelSource:
 
     Its connections ask for the master whenever they connect.
 
-    Args:
-        parts: The URL.
-
     Raises:
         ValueError: An option is not one of the driver's.
     """

@@ -157,11 +157,7 @@ class ClientSource:
 
 
 class ClusterSource:
-    """A client made for the URL of a cluster.
-
-    Args:
-        parts: The URL.
-    """
+    """A client made for the URL of a cluster."""
 
     database = 0
     is_cluster = True
@@ -195,11 +191,7 @@ class ClusterSource:
 
 
 class EmbeddedSource:
-    """A private server or cluster, started and stopped with the coordinator.
-
-    Args:
-        server: The server to start.
-    """
+    """A private server or cluster, started and stopped with the coordinator."""
 
     database = 0
 

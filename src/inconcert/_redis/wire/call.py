@@ -20,7 +20,6 @@ class Call(asyncio.Future[Reply]):
     even then.
 
     Attributes:
-        command: The command.
         must_run: Whether the command is sent even if its caller was cancelled: true for cleanup.
         overtakes: Whether it may pass calls that are held back, whatever their keys: true for renewals.
         goes_at_once: Whether it is written now if nothing is under way: true if its caller waits for it, and sends

@@ -6,14 +6,7 @@ __all__ = ["Doom"]
 
 
 class Doom:
-    """The first such error of an attempt.
-
-    Args:
-        error: The error.
-
-    Attributes:
-        error: The error.
-    """
+    """The first such error of an attempt."""
 
     __slots__ = ("_traceback", "error")
 

@@ -48,7 +48,6 @@ class KeptStep(msgspec.Struct, frozen=True, array_like=True):
     """A step as it is stored.
 
     Attributes:
-        name: Its name.
         function: The qualified name of its function.
         arguments: A hash of its arguments.
         value: Its result.

@@ -8,12 +8,7 @@ __all__ = ["OpenUndo"]
 class OpenUndo:
     """A block that may still have something to undo; it is entered in the current task.
 
-    Args:
-        name: Its name.
-
     Attributes:
-        name: Its name.
-        task: That task.
         is_over: Whether it was left, with all that it undoes then.
     """
 

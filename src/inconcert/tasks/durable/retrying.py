@@ -54,7 +54,6 @@ class StepTries:
     """Runs the function of a step as often as it may be tried.
 
     Args:
-        name: Which step.
         retry: How often; None for once.
         timeout: Longest time of each try, in seconds; None for any.
     """

@@ -49,7 +49,6 @@ class BodyWait:
 
     Attributes:
         body: The id of the job that waits.
-        job_id: The job for which it waits.
         queue: The queue of that job.
         inspect: Asks for the state of that job.
         has_begun: Whether it was looked at before.

@@ -77,7 +77,6 @@ class Page(NamedTuple):
         asked: Behind which item: the run, and the number.
         changed: Set once there may be more.
         seen: The state of the job before it was read.
-        items: The items.
     """
 
     asked: tuple[str, int]
@@ -95,9 +94,7 @@ class Feed:
     """The stream of one job.
 
     Args:
-        session: The open session.
         keys: The keys of the job's partition.
-        job_id: Which job.
         address: The address to which the server sends that it has ended.
     """
 

@@ -50,8 +50,6 @@ class JobLink(NamedTuple):
     """The way from handles to their jobs: one for all handles of a coordinator.
 
     Attributes:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
         watches: The waits for jobs in this process.
     """
 

@@ -34,10 +34,7 @@ class JobMessage:
 
     Args:
         origin: Where it is sent from.
-        keys: The keys of the job.
-        job_id: Which job.
         name: What the message is about.
-        value: The message.
 
     Raises:
         InvalidName: `name` is empty or longer than 512 bytes.

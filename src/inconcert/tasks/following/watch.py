@@ -22,11 +22,7 @@ RECHECK_AFTER = 60.0  # seconds; the server keeps a registration for 180
 
 
 class Watches:
-    """The waits for jobs in this process.
-
-    Args:
-        jobs: The keys of all jobs.
-    """
+    """The waits for jobs in this process."""
 
     def __init__(self, jobs: JobKeyspace) -> None:
         self._jobs = jobs
@@ -64,9 +60,7 @@ class Watch(InboxReceiver):
     """The waiters of this process for one job.
 
     Args:
-        session: The open session.
         keys: The keys of the job's partition.
-        job_id: Which job.
 
     Attributes:
         address: The address to which the server sends that it has ended.

@@ -24,11 +24,9 @@ class TaskParts:
     """The parts of one coordinator.
 
     Args:
-        ref: Refers to the open session.
         partitions: Over how many slots of a cluster jobs are spread.
 
     Attributes:
-        ref: Refers to the open session.
         jobs: The keys of all jobs.
         watches: The waits for jobs in this process.
         enqueuing: Sends new jobs.

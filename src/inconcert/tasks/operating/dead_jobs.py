@@ -27,8 +27,6 @@ class DeadJobs:
     """The dead-lettered jobs of all partitions.
 
     Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
         dead_letters: The dead letters of each partition.
     """
 

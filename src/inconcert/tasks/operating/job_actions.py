@@ -32,8 +32,6 @@ class JobActions:
     """Acts on many jobs at once.
 
     Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
         dead_letters: The dead letters of each partition.
     """
 

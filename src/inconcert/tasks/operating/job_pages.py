@@ -100,8 +100,6 @@ class JobWalk:
     """The jobs of some states, one portion after the other.
 
     Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
         statuses: Which states, in the order of a job's life.
         queue: Only this queue; None for all.
         task: Only this task; None for all.
@@ -231,12 +229,7 @@ class JobWalk:
 
 
 class JobPages:
-    """Pages of jobs.
-
-    Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
-    """
+    """Pages of jobs."""
 
     def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
         self._ref = ref

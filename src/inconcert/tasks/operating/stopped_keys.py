@@ -47,12 +47,7 @@ async def read_stopped_keys(session: Session, jobs: JobKeyspace) -> list[Stopped
 
 
 class DeadJobLetters(DeadLetters):
-    """The dead letters of one partition of jobs: a key goes on before the job that stops it is purged.
-
-    Args:
-        ref: Refers to the open session.
-        keys: The keys of the partition.
-    """
+    """The dead letters of one partition of jobs: a key goes on before the job that stops it is purged."""
 
     def __init__(self, ref: SessionRef, keys: JobKeys) -> None:
         super().__init__(ref, keys)

@@ -154,7 +154,6 @@ class TaskCounters:
     """The counts of all tasks.
 
     Args:
-        ref: Refers to the open session.
         jobs: The keys of all jobs; the counts are in the first partition.
     """
 

@@ -150,12 +150,7 @@ async def _tell(session: Session, keys: JobKeys, kind: bytes, relations: list[_R
 
 
 class Relay:
-    """The background task that passes on what workers have ended, or what one that died had not passed on.
-
-    Args:
-        session: The open session.
-        jobs: The keys of all jobs.
-    """
+    """The background task that passes on what workers have ended, or what one that died had not passed on."""
 
     def __init__(self, session: Session, jobs: JobKeyspace) -> None:
         self._session = session

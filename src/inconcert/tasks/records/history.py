@@ -57,12 +57,7 @@ class EndedJob:
 
 
 class Histories:
-    """The histories of tasks.
-
-    Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
-    """
+    """The histories of tasks."""
 
     def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
         self._ref = ref

@@ -152,12 +152,10 @@ class JobKeys(ClaimKeys, plugs="jobs"):
     """The keys of one partition of the tasks of a namespace; they share one slot.
 
     Args:
-        keys: The keys of the namespace.
         number: Which partition, from 0.
         count: How many there are.
 
     Attributes:
-        number: As given.
         schedule_changes: The channel on which workers hear of changes of schedules.
         suffix: What the ids of its jobs end with; empty if there is no other partition.
     """
@@ -271,7 +269,6 @@ class JobKeyspace:
     a task with limits, and those enqueued by its name, because it may have limits.
 
     Args:
-        keys: The keys of the namespace.
         count: How many partitions there are, the same in all processes.
 
     Attributes:

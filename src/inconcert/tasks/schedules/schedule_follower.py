@@ -51,8 +51,6 @@ class ScheduleFollower:
     As an async context manager it works while its body runs.
 
     Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
         in_code: The schedules in the code of this process.
     """
 
@@ -100,8 +98,6 @@ class PartitionFollower:
     """Follows the schedules of one partition.
 
     Args:
-        session: The open session.
-        keys: The keys of the partition.
         in_code: The schedules in the code of this process that lie there.
     """
 

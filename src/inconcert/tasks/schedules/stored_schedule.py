@@ -80,7 +80,6 @@ class StoredSchedule:
     """A call with its timetable.
 
     Attributes:
-        id: Which schedule.
         timetable: When.
         missed: What happens to instants at which no worker was running.
         queue: Where its jobs go.

@@ -83,7 +83,6 @@ class Cron:
 
     Attributes:
         expression: Five fields, or six with seconds first.
-        zone: The time zone.
     """
 
     expression: str
