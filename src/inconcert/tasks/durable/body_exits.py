@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import cast
 
-__all__ = ["Asleep", "Undoing", "and_within", "asleep", "is_undoing"]
-
 
 class Asleep(BaseException):
     """Raised in the body of a job that leaves its place in the worker, to come back later.

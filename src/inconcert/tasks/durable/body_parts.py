@@ -3,8 +3,6 @@
 from contextvars import ContextVar
 from weakref import ref
 
-__all__ = ["BodyPart", "parts_here"]
-
 
 class BodyPart:
     """A part of the body of one attempt, as long as it is referred to.

@@ -8,8 +8,6 @@ import msgspec
 
 from inconcert.tasks.durable.kept_step import Position, StepCall
 
-__all__ = ["Cursor"]
-
 
 class Cursor:
     """A loop of this attempt.

@@ -2,8 +2,6 @@
 
 from types import TracebackType
 
-__all__ = ["Doom"]
-
 
 class Doom:
     """The first such error of an attempt."""

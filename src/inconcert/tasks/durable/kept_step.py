@@ -10,19 +10,6 @@ from inconcert._rules.conversion import Converter
 from inconcert.errors import InvalidPayload, StepChanged, UnreadablePayload
 from inconcert.tasks.durable.doom import Doom
 
-__all__ = [
-    "IN_PART",
-    "STEP",
-    "UNDOES",
-    "UNDO_BLOCK",
-    "KeptStep",
-    "Position",
-    "StepCall",
-    "StepStore",
-    "read_step",
-    "to_keep",
-]
-
 STEP = "step"  # the kind as which a step is signed
 UNDO_BLOCK = "durable.undo"  # the function of entering and of leaving a block, as it is kept
 UNDOES = "undoes "  # before the hash of the arguments of a step that undoes something

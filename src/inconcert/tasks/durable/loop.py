@@ -12,8 +12,6 @@ from inconcert.tasks.durable.cursor import Cursor
 from inconcert.tasks.durable.steps import Steps
 from inconcert.tasks.records.arguments import encode_result
 
-__all__ = ["Loop"]
-
 _SAVE_EVERY = 1.0  # seconds
 _LONGEST_TURN = 0.005  # seconds after which passing over what is done lets the event loop run
 

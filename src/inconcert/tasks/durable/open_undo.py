@@ -2,8 +2,6 @@
 
 import asyncio
 
-__all__ = ["OpenUndo"]
-
 
 class OpenUndo:
     """A block that may still have something to undo; it is entered in the current task.

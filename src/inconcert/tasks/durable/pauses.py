@@ -9,8 +9,6 @@ import anyio
 
 from inconcert.tasks.durable.body_exits import Asleep
 
-__all__ = ["Pause", "Pauses"]
-
 _TURNS = 10  # of the event loop: what a task does in them with its message may end the other tasks of its group
 
 

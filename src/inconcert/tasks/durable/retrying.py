@@ -17,8 +17,6 @@ from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert.tasks.records.retry import Backoff, RetryPolicy
 
-__all__ = ["Retrying", "StepTries", "tries_of"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _OPTIONS = ("retry", "timeout")

@@ -4,8 +4,6 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert.tasks.durable.body_exits import Asleep
 
-__all__ = ["Snooze"]
-
 
 class Snooze(Asleep):
     """Raise it in the body of a task: the job comes back after `delay`, and no attempt is counted.

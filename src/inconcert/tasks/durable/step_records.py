@@ -8,8 +8,6 @@ from inconcert._rules.payloads import JSON, decode
 from inconcert.tasks.durable.kept_step import STEP, read_step
 from inconcert.tasks.records.store import READ_STEPS, JobKeys
 
-__all__ = ["KeptSteps", "StepRecord", "list_steps", "read_steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:

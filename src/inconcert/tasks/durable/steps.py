@@ -38,8 +38,6 @@ from inconcert.tasks.durable.kept_step import (
 from inconcert.tasks.durable.open_undo import OpenUndo
 from inconcert.tasks.durable.pauses import Pause, Pauses
 
-__all__ = ["Steps"]
-
 _MOST = 1_000  # steps of a job: all are read when it goes on
 _MOST_BYTES = 16 * 2**20  # of the steps of a job, likewise
 _LONGEST_WAIT = 10.0  # seconds for which a task of a body that is undone waits for its others

@@ -24,8 +24,6 @@ from inconcert.tasks.durable.kept_step import UNDO_BLOCK, StepCall
 from inconcert.tasks.durable.open_undo import OpenUndo
 from inconcert.tasks.durable.steps import Steps
 
-__all__ = ["StepMaker", "Undo"]
-
 P = ParamSpec("P")
 
 StepMaker = Callable[

@@ -17,8 +17,6 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.following.watch import RECHECK_AFTER
 from inconcert.tasks.records.status import JobStatus, Snapshot
 
-__all__ = ["BodyWait", "workers"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _PATIENCE = 10.0  # seconds that a body waits for a job before its worker is looked at

@@ -12,8 +12,6 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.records.dependents import pass_on
 from inconcert.tasks.records.store import CANCEL, CANCELLED_TTL, LOCATE, STATES, JobKeys, JobKeyspace
 
-__all__ = ["HAD_ENDED", "STILL_RUNS", "by_queue", "cancel"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 # What the script answers of a job; anything else if it was cancelled.

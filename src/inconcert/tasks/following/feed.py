@@ -17,8 +17,6 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.records.status import Snapshot
 from inconcert.tasks.records.store import READ_ITEMS, JobKeys
 
-__all__ = ["ITEM", "Feed", "Items", "Page", "read_items", "signed_id"]
-
 ITEM = "item"  # the kind as which an item is signed
 
 _RECHECK_AFTER = 60.0  # seconds; as the wait for the end of a job: the server forgets the address after 180

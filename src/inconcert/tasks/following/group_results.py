@@ -15,8 +15,6 @@ from inconcert.tasks.records.group_ids import member_id
 from inconcert.tasks.records.status import JobStatus, has_ended, not_in_time, read_outcome
 from inconcert.tasks.records.store import GROUP_RESULTS, JobKeys
 
-__all__ = ["MemberResult", "read_results"]
-
 T = TypeVar("T")
 
 _PAGE = 500  # members in one script

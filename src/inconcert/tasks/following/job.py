@@ -23,8 +23,6 @@ from inconcert.tasks.following.watch import RECHECK_AFTER, Watches
 from inconcert.tasks.records.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.records.store import CHILDREN, RESCHEDULE, JobKeys, JobKeyspace
 
-__all__ = ["Job", "JobLink", "Progress"]
-
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 

@@ -12,8 +12,6 @@ from inconcert.errors import MessageRefused
 from inconcert.tasks.records.arguments import encode_result
 from inconcert.tasks.records.store import SEND, JobKeys
 
-__all__ = ["FOUND", "MESSAGE", "JobMessage", "packed_name"]
-
 MESSAGE = "message"  # the kind as which a message is signed
 
 FOUND = 1  # what the receiving script answers of a message that is there

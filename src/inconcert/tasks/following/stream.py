@@ -21,8 +21,6 @@ from inconcert.tasks.following.feed import Page
 from inconcert.tasks.following.watch import Watches
 from inconcert.tasks.records.status import read_outcome
 
-__all__ = ["Place", "Restarted", "Stream", "StreamItem", "follow", "place_of"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 T = TypeVar("T")

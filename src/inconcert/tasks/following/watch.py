@@ -16,8 +16,6 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.following.feed import Feed
 from inconcert.tasks.records.store import UNWATCH, JobKeys, JobKeyspace
 
-__all__ = ["RECHECK_AFTER", "Watch", "Watches"]
-
 RECHECK_AFTER = 60.0  # seconds; the server keeps a registration for 180
 
 

@@ -34,8 +34,6 @@ from inconcert.tasks.sending.task import Task, name_of_task
 if TYPE_CHECKING:  # counts are imported when they are read
     from inconcert.tasks.records.counts import TaskCounts
 
-__all__ = ["Tasks"]
-
 
 class Tasks:
     """Operators' calls for the tasks of a namespace: `concert.tasks`."""

@@ -18,8 +18,6 @@ from inconcert.tasks.records.envelope import JOB, marks_of, read_envelope, seal,
 from inconcert.tasks.records.history import history_note
 from inconcert.tasks.records.store import DEAD_TIMES, JobKeys, JobKeyspace
 
-__all__ = ["DeadJobs"]
-
 _MOST_TIMES = 1000  # in one reply
 
 

@@ -19,8 +19,6 @@ from inconcert.tasks.operating.job_pages import JobWalk, listed
 from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.records.store import RESCHEDULE, JobKeys, JobKeyspace
 
-__all__ = ["JobActions"]
-
 _LIVE = (JobStatus.WAITING, JobStatus.DELAYED, JobStatus.QUEUED, JobStatus.RUNNING)
 _BEFORE_RUNNING = _LIVE[:-1]
 

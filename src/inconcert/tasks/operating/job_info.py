@@ -17,8 +17,6 @@ from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.records.store import DESCRIBE_JOBS, JobKeyspace
 from inconcert.tasks.running.workers import consumer_of
 
-__all__ = ["DescribedRow", "JobInfo", "as_called", "as_dead", "describe", "job_info", "state_and_place"]
-
 _MOST = 250  # in one script
 
 

@@ -35,8 +35,6 @@ from inconcert.tasks.records.store import (
 )
 from inconcert.tasks.running.workers import Workers
 
-__all__ = ["JobPage", "JobPages", "JobWalk", "listed"]
-
 # In the order of a job's life: one that goes on while it is listed is shown once more, and not left out.
 _LISTED = (JobStatus.WAITING, JobStatus.DELAYED, JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.FAILED)
 

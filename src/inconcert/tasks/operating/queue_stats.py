@@ -11,8 +11,6 @@ from inconcert.tasks.records.limits import SHARED, Limit, limit_of, shared_limit
 from inconcert.tasks.records.store import PLACES_IN_USE, STATS, JobKeyspace, StatsRow
 from inconcert.tasks.running.workers import Workers
 
-__all__ = ["LimitStats", "QueueStats", "TaskStats", "read_stats"]
-
 _AT_ONCE = 500  # limits that one script looks up
 _QUEUES_AT_ONCE = 250  # queues that one script looks at: about 5 ms
 

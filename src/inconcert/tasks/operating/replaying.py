@@ -17,8 +17,6 @@ from inconcert.tasks.records.dependents import pass_on
 from inconcert.tasks.records.envelope import verify_envelope
 from inconcert.tasks.records.store import CHILDREN, WAIT_AGAIN, JobKeys, JobKeyspace
 
-__all__ = ["replay_dependants"]
-
 _MOST = 100  # jobs, and pairs of a parent and its child, at once
 
 

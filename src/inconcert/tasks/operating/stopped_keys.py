@@ -14,8 +14,6 @@ from inconcert._redis.protocol.replies import Reply, rows
 from inconcert._redis.wire.call import Call
 from inconcert.tasks.records.store import GO_ON, STOPPED_KEYS, JobKeys, JobKeyspace
 
-__all__ = ["DeadJobLetters", "StoppedKey", "read_stopped_keys"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoppedKey:

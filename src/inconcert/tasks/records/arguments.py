@@ -17,8 +17,6 @@ from inconcert._rules.json_types import json_type
 from inconcert._rules.payloads import JSON, PLAIN_TYPES, encode, encode_plain
 from inconcert.errors import InvalidPayload
 
-__all__ = ["Arguments", "annotations", "decode_result", "encode_result"]
-
 T = TypeVar("T")
 
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}

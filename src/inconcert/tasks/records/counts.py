@@ -24,21 +24,6 @@ from inconcert.tasks.records.history import EndedJob
 from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.records.store import COUNTED, READ_COUNTS, JobKeys, JobKeyspace
 
-__all__ = [
-    "BOUNDS",
-    "DAY",
-    "HOUR",
-    "MOST_LATELY",
-    "DurationSpread",
-    "EndCounts",
-    "Lately",
-    "Outcome",
-    "TaskCounters",
-    "TaskCounts",
-    "bound_of",
-    "counts_key",
-]
-
 HOUR, DAY = 3600, 86400  # seconds
 MOST_LATELY: Final = 200
 _HOURS: Final = 14 * 24  # that are kept

@@ -17,8 +17,6 @@ from inconcert._claims.keys import split_body
 from inconcert._rules.payloads import JSON
 from inconcert.errors import UnreadablePayload
 
-__all__ = ["DeadJob", "Death", "death_id"]
-
 _ID = re.compile(r"(.+)~dead\d+(\.\d+)?")
 _TEXT = re.compile(rb"dead (\d+) ")
 

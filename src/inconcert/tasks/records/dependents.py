@@ -18,8 +18,6 @@ from inconcert._redis.protocol.replies import Reply, rows
 from inconcert.errors import InconcertError
 from inconcert.tasks.records.store import FOLLOW, FORGET, PASSED_ON, RESOLVE_DEPENDENTS, TELL, JobKeys, JobKeyspace
 
-__all__ = ["Relay", "pass_on"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _MOST = 500  # relations in one script

@@ -10,20 +10,6 @@ from inconcert._rules.payloads import encode
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, UnreadablePayload
 
-__all__ = [
-    "JOB",
-    "Call",
-    "Envelope",
-    "marks_of",
-    "open_envelope",
-    "read_envelope",
-    "seal",
-    "terms_of",
-    "verify_envelope",
-    "with_trace",
-]
-
-
 JOB = "job"  # the kind as which an envelope is signed
 
 _VERSION = 1

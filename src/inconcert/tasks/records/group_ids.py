@@ -8,8 +8,6 @@ import re
 from inconcert._rules.names import check_job_id
 from inconcert.errors import InvalidName
 
-__all__ = ["callback_id", "check_group_id", "group_of", "is_callback", "member_id"]
-
 _OF_A_GROUP = re.compile(r"(.+)~(?:[0-9a-f]\d+|then)(\.\d+)")
 
 

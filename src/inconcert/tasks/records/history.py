@@ -19,8 +19,6 @@ from inconcert._rules.names import digest
 from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.records.store import HISTORY, JobKeys, JobKeyspace
 
-__all__ = ["MOST_KEPT", "EndedJob", "Histories", "history_note"]
-
 MOST_KEPT: Final = 10_000  # of one task in each partition
 _MOST = 250  # in one reply
 

@@ -30,8 +30,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-__all__ = ["LIFE", "Place"]
-
 Place = Literal["new", "queue", "delayed", "waiting", "claimed", "dead", "gone"]
 
 LIFE: Mapping[Place, Mapping[str, Place]] = MappingProxyType(

@@ -15,23 +15,6 @@ from inconcert._rules.durations import Seconds, milliseconds, period
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name, digest
 
-__all__ = [
-    "HELD_BACK_MS",
-    "SHARED",
-    "JobCost",
-    "JobKey",
-    "KeyOnDead",
-    "KeyOrder",
-    "Limit",
-    "Rate",
-    "TaskLimits",
-    "has_a_place",
-    "home_of",
-    "is_let_in",
-    "limit_of",
-    "shared_limit",
-]
-
 _SECOND = 1_000_000  # microseconds
 _FASTEST = 100_000  # jobs per second
 _LONGEST = 10 * 365 * 24 * 3600 * _SECOND  # until a burst may begin again

@@ -6,8 +6,6 @@ from inconcert._core.session import Session
 from inconcert._redis.protocol.replies import Reply
 from inconcert.tasks.records.store import QUEUE_NAMES, JobKeys
 
-__all__ = ["queue_names"]
-
 
 async def queue_names(session: Session, keys: JobKeys) -> Sequence[str]:
     """The names of a partition's queues, sorted.

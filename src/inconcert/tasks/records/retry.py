@@ -8,8 +8,6 @@ from inconcert._rules import durations
 from inconcert._rules.backoff import retry_delay
 from inconcert._rules.durations import Seconds
 
-__all__ = ["Backoff", "Retry", "RetryPolicy"]
-
 Backoff = Callable[[int], Seconds]
 
 

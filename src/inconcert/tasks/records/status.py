@@ -11,8 +11,6 @@ from inconcert.errors import JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.records.arguments import decode_result
 from inconcert.tasks.records.store import WATCH, JobKeys
 
-__all__ = ["JobStatus", "Snapshot", "has_ended", "not_in_time", "read_outcome"]
-
 T = TypeVar("T")
 
 

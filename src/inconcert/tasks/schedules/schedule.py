@@ -7,8 +7,6 @@ from inconcert.tasks.schedules.timetable import Timetable, latest
 from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.task import Task
 
-__all__ = ["LATE_MS", "Missed", "Overlap", "Schedule", "check_missed", "check_overlap", "due_instants"]
-
 Missed = Literal["skip", "once", "all"]
 """What becomes of instants of a schedule at which no worker was there; see `Coordinator.cron`."""
 

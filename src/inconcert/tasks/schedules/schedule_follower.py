@@ -32,8 +32,6 @@ from inconcert.tasks.schedules.schedule import Schedule
 from inconcert.tasks.schedules.stored_schedule import Progress, StoredSchedule
 from inconcert.tasks.sending.due_jobs import DueJobs
 
-__all__ = ["PartitionFollower", "ScheduleFollower"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _HOLD_MS = 5_000  # for which no other worker looks at a schedule: longer than one may stand still between two commands

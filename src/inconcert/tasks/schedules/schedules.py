@@ -32,8 +32,6 @@ from inconcert.tasks.schedules.timetable import instant_text, timetable
 from inconcert.tasks.sending.draft import Draft, refuse_id
 from inconcert.tasks.sending.enqueue import EnqueueBatcher
 
-__all__ = ["FoundSchedule", "ScheduleCounts", "ScheduleStatus", "Schedules", "count_schedules", "find_schedule"]
-
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStatus:

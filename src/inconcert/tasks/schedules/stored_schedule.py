@@ -18,8 +18,6 @@ from inconcert.tasks.schedules.timetable import END_MS, Cron, Every, Once, Timet
 from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
 
-__all__ = ["Progress", "StoredSchedule", "check_schedule_id", "id_prefix", "is_in_code"]
-
 _SCHEDULE = "schedule"  # the kind as which a definition is signed
 _VERSION = 1
 

@@ -17,8 +17,6 @@ from zoneinfo import ZoneInfo
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 
-__all__ = ["END_MS", "Cron", "Every", "Once", "Rule", "Timetable", "instant_text", "latest", "timetable"]
-
 END_MS = 253_402_300_800_000  # the year 10000, which datetime does not have
 _SHORTEST_PERIOD = 0.1  # seconds
 _SECOND = timedelta(seconds=1)
