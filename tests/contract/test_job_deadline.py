@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, JobFailed, durable
+from inconcert import Coordinator, JobCancelled, JobFailed, durable
 from inconcert.tasks.records.envelope import open_envelope
 from inconcert.tasks.records.store import JobKeys
 from inconcert.tasks.sending.options import Options
 from tests.support.background import in_background
+from tests.support.jobs import let_expire
 from tests.support.ledger import ledger_of
 from tests.support.raw import raw
+from tests.support.servers import RealServer
 
 SOON = 1.0  # seconds; within which a worker that is ready begins a job, also on a busy machine
 
@@ -169,6 +171,75 @@ async def test_job_with_something_to_undo_is_undone_past_its_deadline(any_concer
         job = await hang.options(deadline=SOON).enqueue()
         assert "was not done within" in await reason_of(job)
     assert undone == [1]
+
+
+async def test_cancelled_job_does_not_die_at_its_deadline(any_concert: Coordinator) -> None:
+    """While it runs, and while it waits."""
+    began = asyncio.Event()
+
+    @any_concert.task(name="t", queue="q", deadline=3600)
+    async def hang() -> None:
+        began.set()
+        await asyncio.sleep(3600)
+
+    runs, waits = await hang.enqueue(), await hang.options(queue="other").enqueue()
+    async with in_background(any_concert.run_worker("q")):
+        await asyncio.wait_for(began.wait(), 20)
+        for job in (runs, waits):
+            await let_expire(any_concert, job)
+            assert await job.cancel()
+            with pytest.raises(JobCancelled):
+                await job.result(timeout=20)
+    ledger = await ledger_of(any_concert)
+    assert (ledger.bodies, ledger.dead) == ([], [])
+
+
+async def test_replayed_job_has_its_time_anew(any_concert: Coordinator) -> None:
+    """It was dead because its first was over."""
+
+    @any_concert.task(name="t", queue="q", deadline=3600)
+    async def run() -> str:
+        return "done"
+
+    job = await run.enqueue()
+    await let_expire(any_concert, job)
+    async with in_background(any_concert.run_worker("q")):
+        assert "was not done within" in await reason_of(job)
+        await any_concert.tasks.replay(job.id)
+        assert await job.result(timeout=20) == "done"
+
+
+async def test_job_after_one_that_missed_it_is_dead(any_concert: Coordinator) -> None:
+    """Unless it is to run however the other ends."""
+
+    @any_concert.task(name="t", queue="q")
+    async def run() -> str:
+        return "done"
+
+    job = await run.options(deadline=3600).enqueue()
+    after, anyway = [await run.options(after=[job], even_if=how).enqueue() for how in (None, "ended")]
+    await let_expire(any_concert, job)
+    async with in_background(any_concert.run_worker("q")):
+        assert await anyway.result(timeout=20) == "done"
+        assert "its parent" in await reason_of(after)
+
+
+async def test_signature_covers_it_and_not_since_when_it_counts(server: RealServer, namespace: str) -> None:
+    """A writer of the server may end a job sooner, as by deleting it, or later."""
+    async with Coordinator(server.url, namespace=namespace, signing_keys={"now": "a secret of the service"}) as concert:
+
+        @concert.task(name="t", queue="q", deadline=3600)
+        async def run() -> None: ...
+
+        late, changed = await run.enqueue(), await run.enqueue()
+        await let_expire(concert, late)
+        keys, client = JobKeys(concert._ref.keys), raw(concert)
+        body = await client.hget(keys.bodies, changed.id)
+        assert body.count(b"3600") == 1
+        await client.hset(keys.bodies, changed.id, body.replace(b"3600", b"7200"))
+        await concert.run_worker("q", burst=True)
+        assert "JobExpired" in await reason_of(late)
+        assert "was not signed with key" in await reason_of(changed)
 
 
 async def test_plain_function_runs_to_its_end_and_counts(any_concert: Coordinator) -> None:

@@ -14,6 +14,7 @@ from tests.support.background import in_background
 from tests.support.jobs import keys_of, lapse, watch
 from tests.support.ledger import all_done, ledger_of, until
 from tests.support.raw import raw
+from tests.support.servers import RealServer
 
 MANY = 3_000  # jobs by day
 
@@ -422,3 +423,14 @@ async def test_many_jobs_come_in_order(concert: Coordinator, count: int) -> None
 
 def _sorted(priorities: Sequence[int]) -> list[int]:
     return sorted(range(len(priorities)), key=lambda number: (priorities[number], number))
+
+
+async def test_number_is_outside_of_the_signature(server: RealServer, namespace: str) -> None:
+    """A writer of the server may change the order, and nothing else."""
+    async with Coordinator(server.url, namespace=namespace, signing_keys={"now": "a secret of the service"}) as concert:
+        await put(concert, 0, 9)
+        client, place = raw(concert), keys_of(concert).queue("default")
+        (first, low), (last, high) = await client.zrange(place.delayed, 0, -1, withscores=True)
+        await client.zadd(place.delayed, {first: high, last: low})
+        assert await drained(concert, 2) == [9, 0]
+        await all_done(concert)

@@ -11,7 +11,7 @@ from inconcert.tasks.records.store import ADVANCE_ALONE
 from inconcert.tasks.schedules.stored_schedule import id_prefix
 from tests.support.eventually import eventually
 from tests.support.raw import raw
-from tests.support.schedules import following, job_ids, keys_of, look_at_all, now_ms, set_since
+from tests.support.schedules import following, job_ids, keys_of, look_at_all, next_look, now_ms, set_since
 
 PERIOD = 0.1  # seconds
 
@@ -24,20 +24,6 @@ def run(any_concert: Coordinator) -> Task[..., Any]:
     async def run() -> None: ...
 
     return run
-
-
-async def next_look(concert: Coordinator, id_: str) -> str | None:
-    """Look when the next instant has come; the id of the new job, if there is one."""
-    before, keys, client = await job_ids(concert), keys_of(concert, id_), raw(concert)
-    since = int((await client.hget(keys.schedules, id_)).split()[0])
-
-    async def is_past() -> bool:
-        await client.zadd(keys.looks, {id_: 0})
-        await look_at_all(concert)
-        return bool(int((await client.hget(keys.schedules, id_)).split()[0]) > since)
-
-    await eventually(is_past)
-    return next((job for job in await job_ids(concert) if job not in before), None)
 
 
 async def begin(concert: Coordinator, call: Any, overlap: Overlap) -> str:
@@ -130,6 +116,20 @@ async def test_job_that_waited_and_was_cancelled_lets_none_pass_the_one_that_run
         assert await next_look(any_concert, "s") is None
         assert await job_ids(any_concert) == [running.id]
         await running.ack()
+    assert await next_look(any_concert, "s") is not None
+
+
+async def test_replayed_job_holds_up_the_next_if_it_is_the_last(any_concert: Coordinator, run: Task[..., Any]) -> None:
+    """One before it does not."""
+    first = await begin(any_concert, run.call(), "skip")
+    await end_of(any_concert, first, "dead-lettered")
+    await any_concert.tasks.replay(first)
+    assert await next_look(any_concert, "s") is None
+    await end_of(any_concert, first, "dead-lettered")
+    last = await next_look(any_concert, "s")
+    assert last is not None
+    await any_concert.tasks.replay(first)
+    await any_concert.tasks.job(last).cancel()
     assert await next_look(any_concert, "s") is not None
 
 

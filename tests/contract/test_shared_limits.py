@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, JobFailed, JobStatus, Limit, LimitStats, Rate, Task, durable
+from inconcert import Coordinator, JobFailed, JobStatus, Limit, LimitStats, Rate, Retry, Task, current_job, durable
 from inconcert.tasks.records.limits import TaskLimits
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
@@ -183,6 +183,23 @@ async def test_cost_holds_for_a_rate_of_one_task(any_concert: Coordinator) -> No
             await job.result(timeout=WITHIN)
     assert sorted(running.began) == list(range(6))
     assert await places(any_concert) == 1  # where the rate stands
+
+
+async def test_each_attempt_costs_its_part_of_a_rate(any_concert: Coordinator) -> None:
+    """One that failed has spent it."""
+    attempts: list[int] = []
+
+    @any_concert.task(name="t", rate=any_concert.rate("tokens", 5, per=3600.0), cost=2)
+    async def fail_twice() -> None:
+        attempts.append(current_job().attempt)
+        if len(attempts) < 3:
+            raise Retry(after=0)
+
+    job = await fail_twice.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        await eventually(lambda: in_line(any_concert, 1))
+        assert attempts == [1, 2]
+        assert await job.cancel()
 
 
 async def test_explain_says_which_limit_a_job_waits_for_and_who_has_its_places(any_concert: Coordinator) -> None:

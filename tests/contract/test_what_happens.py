@@ -3,10 +3,8 @@
 The cells of docs/explanation/what-happens.md for which no other test stands; `tests/unit/test_cells.py` has all.
 """
 
-import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -14,486 +12,40 @@ import pytest
 from inconcert import (
     ClaimedJob,
     Coordinator,
-    DeadJob,
-    Draft,
-    Group,
-    Job,
-    JobCancelled,
+    JobExpired,
     JobFailed,
     JobStatus,
-    Limit,
     NotClaimed,
     Retry,
-    Task,
-    current_job,
     durable,
 )
 from inconcert.tasks.durable.body_exits import Asleep
-from inconcert.tasks.durable.kept_step import STEP
 from tests.conftest import nothing_is_left
 from tests.support.clusters import RealCluster
-from tests.support.durable import awaits, kept
+from tests.support.durable import kept
 from tests.support.jobs import lapse_all, let_expire
 from tests.support.ledger import ledger_of
-from tests.support.raw import raw
 from tests.support.servers import RealServer
-from tests.support.streams import followed
+from tests.support.stories import (
+    HOUR,
+    LIMIT,
+    STORIES,
+    WITHIN,
+    DeadlineStory,
+    DebounceStory,
+    FollowUpStory,
+    GroupStory,
+    HistoryStory,
+    OnDeadStory,
+    OrderStory,
+    OverlapStory,
+    OwnIdStory,
+    PriorityStory,
+    SleepStory,
+    Story,
+    UndoStory,
+)
 from tests.support.world import world
-
-HOUR = 3600.0
-LIMIT = 0.1  # seconds, of an attempt that hangs
-WITHIN = 10.0  # seconds
-NEVER = 1000  # attempts, where time limits may end some on a busy machine
-
-
-class Story:
-    """A job that comes to rest once, and ends after something has let it go on.
-
-    Attributes:
-        feature: As the page names it.
-        done: What it has done outside in the end, in order.
-        did: What it has done so far.
-        of_task: The options of its task.
-    """
-
-    feature: ClassVar[str]
-    done: ClassVar[list[str]]
-    of_task: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, concert: Coordinator) -> None:
-        self.concert = concert
-        self.did: list[str] = []
-        self.has_rested = False
-        self.job: Job[Any]
-        self.task: Task[[], Any] = concert.task(
-            name="story", max_attempts=NEVER, backoff=lambda _: HOUR, **self.of_task
-        )(self.body())
-
-        @concert.task(name="note")
-        async def note(text: str) -> None:
-            await self.note(text)
-
-        self.note_task: Task[[str], Any] = note
-
-    def body(self) -> Any:
-        """The function of the task."""
-        raise NotImplementedError
-
-    async def begin(self, **options: Any) -> Job[Any]:
-        """Enqueue it, and run it until it rests."""
-        self.job = await self.task.options(**options).enqueue()
-        await self.run()
-        while not await self.is_at_rest():  # its time limit came sooner
-            await self.job.reschedule(delay=0)
-            await self.run()
-        assert await self.job.status() is JobStatus.DELAYED
-        return self.job
-
-    async def is_at_rest(self) -> bool:
-        """Whether it has come so far."""
-        return self.has_rested
-
-    async def go_on(self) -> None:
-        """Let happen what it waits for."""
-        assert await self.job.reschedule(delay=0)
-
-    async def run(self) -> None:
-        """Run all that can run."""
-        await self.concert.run_worker("default", burst=True)
-
-    async def check(self) -> None:
-        """It has ended as it was to end."""
-        assert await self.job.status() is JobStatus.SUCCEEDED
-        assert self.did == self.done
-
-    @property
-    def last(self) -> Job[Any]:
-        """The job that ends last."""
-        return self.job
-
-    async def note(self, text: str) -> None:
-        """Do something outside."""
-        self.did.append(text)
-
-    async def rest(self) -> None:
-        """Of a body: the first attempt ends here; one with a time limit hangs until then."""
-        if not self.has_rested:
-            self.has_rested = True
-            if current_job().time_limit is not None:
-                await anyio.sleep_forever()
-            raise Retry(after=HOUR)
-
-
-class StepsStory(Story):
-    """Two steps, with a loop and a failure between them."""
-
-    feature = "steps"
-    done: ClassVar = ["paid", "one", "two", "shipped"]
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            await durable.step("pay", self.note, "paid")
-            async for line in durable.each("lines", ["one", "two"], key=str):
-                await self.note(line)
-            await self.rest()
-            await durable.step("ship", self.note, "shipped")
-
-        return story
-
-
-class SleepStory(Story):
-    """A long sleep; in memory, if there is a time limit that is to end it."""
-
-    feature = "sleep"
-    done: ClassVar = ["slept"]
-    in_memory_below = 0.0
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            await durable.sleep("nap", HOUR, in_memory_below=self.in_memory_below)
-            await self.note("slept")
-
-        return story
-
-    async def is_at_rest(self) -> bool:
-        """Whether it is known when the sleep ends."""
-        return bool(await kept(self.concert))
-
-    async def go_on(self) -> None:
-        """The sleep has ended."""
-        keys, session = self.concert._jobs.of_id(self.job.id), self.concert._ref.session
-        client: Any = raw(self.concert)
-        [(field, text)] = (await kept(self.concert)).items()
-        name, function, arguments, _ = json.loads(session.key_ring.verify(STEP, field.decode(), text))
-        ended = json.dumps([name, function, arguments, 1.0]).encode()
-        await client.hset(keys.steps, field, session.key_ring.sign(STEP, field.decode(), ended))
-        await super().go_on()
-
-
-class MessageStory(Story):
-    """A wait for a message."""
-
-    feature = "messages"
-    done: ClassVar = ["packed"]
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            await self.note(await durable.wait_for("word", str, timeout=HOUR))
-
-        return story
-
-    async def is_at_rest(self) -> bool:
-        """Whether it has left to wait."""
-        return await awaits(self.concert, self.job.id)
-
-    async def go_on(self) -> None:
-        """It is sent."""
-        assert await self.job.send("word", "packed")
-
-
-class UndoStory(Story):
-    """Something that is undone, because the job is cancelled."""
-
-    feature = "undo"
-    done: ClassVar = ["paid", "refunded"]
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            async with durable.undo() as undo:
-                await durable.step("pay", self.note, "paid")
-                undo.later("refund", self.note, "refunded")
-                await self.rest()
-
-        return story
-
-    async def go_on(self) -> None:
-        """It is cancelled."""
-        assert not await self.job.cancel(timeout=0)
-
-    async def check(self) -> None:
-        """It has ended as it was to end."""
-        with pytest.raises(JobCancelled):
-            await self.job.result(timeout=WITHIN)
-        assert self.did == self.done
-
-
-class StreamStory(Story):
-    """Two items, with a failure between them."""
-
-    feature = "streams"
-    done: ClassVar = ["ended"]
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> AsyncIterator[str]:
-            yield "one"
-            await self.rest()
-            yield "two"
-            await self.note("ended")
-
-        return story
-
-    async def check(self) -> None:
-        """It has ended as it was to end."""
-        await super().check()
-        assert await followed(self.job) == ["one", "two"]
-
-
-class GroupStory(Story):
-    """A member that fails once, another one, and the callback."""
-
-    feature = "groups"
-    done: ClassVar = ["member", "other", "callback"]
-    group: Group
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            await self.rest()
-            await self.note("member")
-
-        return story
-
-    async def begin(self, **options: Any) -> Job[Any]:
-        """Open the group, and run it until its member rests."""
-        calls: list[Draft[Any]] = [self.task.options(**options).call(), self.note_task.call("other")]
-        self.group = await self.concert.group(calls, then=self.note_task.call("callback"), when="ended")
-        self.job = self.group.member(0)
-        await self.run()
-        assert [await job.status() for job in (self.job, self.last)] == [JobStatus.DELAYED, JobStatus.WAITING]
-        return self.job
-
-    async def check(self) -> None:
-        """It has ended as it was to end."""
-        assert await self.last.status() is JobStatus.SUCCEEDED
-        assert (sorted(self.did), self.did[-1]) == (["callback", "member", "other"], "callback")
-        seen = await self.group.progress()
-        assert (seen.total, seen.succeeded) == (2, 2)
-
-    @property
-    def last(self) -> Job[Any]:
-        """The callback."""
-        return self.group.callback
-
-
-class FollowUpStory(Story):
-    """A job that is added when this one succeeds."""
-
-    feature = "follow-ups"
-    done: ClassVar = ["ended", "followed"]
-    follower: str
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            [self.follower] = current_job().enqueue_on_success(self.note_task.call("followed"))
-            await self.rest()
-            await self.note("ended")
-
-        return story
-
-    async def check(self) -> None:
-        """It has ended as it was to end."""
-        await super().check()
-        assert await self.last.status() is JobStatus.SUCCEEDED
-        assert self.concert._jobs.of_id(self.follower) is self.concert._jobs.of_id(self.job.id)
-
-    @property
-    def last(self) -> Job[Any]:
-        """The one that follows."""
-        return self.concert.tasks.job(self.follower)
-
-
-class LimitsStory(Story):
-    """Two jobs of a key that has one place, and a turn: the other runs while the first rests."""
-
-    feature = "limits"
-    done: ClassVar = ["ran", "ran"]
-    of_task: ClassVar = {"limit": Limit(1), "key": lambda: "acme", "key_limit": 1, "share": True}
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            await self.rest()
-            await self.note("ran")
-
-        return story
-
-    async def begin(self, **options: Any) -> Job[Any]:
-        """Enqueue both, and run the other while the first rests."""
-        job = await self.task.options(**options).enqueue()
-        other = await self.task.enqueue()
-        assert await other.status() is JobStatus.DELAYED  # it waits for its turn
-        self.job = job
-        await self.run()
-        while not await self.is_at_rest():
-            await self.job.reschedule(delay=0)
-            await self.run()
-        assert self.did == ["ran"]
-        return job
-
-    async def is_at_rest(self) -> bool:
-        """Whether the other has run."""
-        return self.did == ["ran"]
-
-
-class OrderStory(Story):
-    """Two jobs of a key in strict order: the other waits while the first rests."""
-
-    feature = "order"
-    done: ClassVar = ["ran", "ran"]
-    of_task: ClassVar = {"key": lambda: "acme", "key_order": "strict"}
-    other: Job[Any]
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            await self.rest()
-            await self.note("ran")
-
-        return story
-
-    async def begin(self, **options: Any) -> Job[Any]:
-        """Enqueue both, and run the first until it rests."""
-        job = await self.task.options(**options).enqueue()
-        self.other = await self.task.enqueue()
-        self.job = job
-        await self.run()
-        while not await self.is_at_rest():
-            await self.job.reschedule(delay=0)
-            await self.run()
-        assert await job.status() is await self.other.status() is JobStatus.DELAYED
-        return job
-
-    @property
-    def last(self) -> Job[Any]:
-        """The job that ends last."""
-        return self.other
-
-
-class DebounceStory(Story):
-    """Two calls, and a silence that ends."""
-
-    feature = "debouncing"
-    done: ClassVar = ["last"]
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story(call: str = "") -> None:
-            if current_job().time_limit is not None:
-                await self.rest()
-            await self.note(call)
-
-        return story
-
-    async def call(self, call: str, **options: Any) -> Job[Any]:
-        """Enqueue it after a silence."""
-        task: Any = self.task  # its function takes one more argument
-        chosen: Any = {"unique": "name", "debounce": HOUR / 2} | options
-        job: Job[Any] = await task.options(**chosen).enqueue(call)
-        return job
-
-    async def begin(self, **options: Any) -> Job[Any]:
-        """Make both calls."""
-        first = await self.call("first", **options)
-        self.job = await self.call("last", **options)
-        assert (self.job.id, self.job.created) == (first.id, False)
-        assert await self.job.status() is JobStatus.DELAYED
-        return self.job
-
-
-class HistoryStory(Story):
-    """A task that keeps how its jobs have ended."""
-
-    feature = "history"
-    done: ClassVar = ["ran"]
-    of_task: ClassVar = {"history": 10}
-    expires = False
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            await self.rest()
-            await self.note("ran")
-
-        return story
-
-    async def begin(self, **options: Any) -> Job[Any]:
-        """Enqueue it, and run it until it rests; nothing has ended."""
-        self.expires = "expires" in options
-        job = await super().begin(**options)
-        assert await self.task.history() == []
-        return job
-
-    async def check(self) -> None:
-        """Each end is there once, the latest first."""
-        await super().check()
-        found = await self.task.history()
-        assert [ended.outcome for ended in found] == ["succeeded", "failed"][: 1 + self.expires]
-        assert {ended.job_id for ended in found} == {self.job.id}
-
-
-class OnDeadStory(Story):
-    """A task of whose dead jobs another one is told."""
-
-    feature = "on_dead"
-    done: ClassVar = ["ran"]
-    expires = False
-
-    def __init__(self, concert: Coordinator) -> None:
-        self.told: list[DeadJob] = []
-
-        @concert.task(name="notify")
-        async def notify(job: DeadJob) -> None:
-            self.told.append(job)
-
-        self.of_task = {"on_dead": notify}  # type: ignore[misc]  # its own
-        super().__init__(concert)
-
-    def body(self) -> Any:
-        """The function of the task."""
-
-        async def story() -> None:
-            await self.rest()
-            await self.note("ran")
-
-        return story
-
-    async def begin(self, **options: Any) -> Job[Any]:
-        """Enqueue it, and run it until it rests; it has not died."""
-        self.expires = "expires" in options
-        job = await super().begin(**options)
-        assert self.told == []
-        return job
-
-    async def check(self) -> None:
-        """Each death was told once."""
-        await super().check()
-        assert [job.id for job in self.told] == [self.job.id] * self.expires
-
-
-STORIES = {
-    story.feature: story
-    for story in (
-        *(StepsStory, SleepStory, MessageStory, UndoStory, StreamStory, GroupStory, FollowUpStory, LimitsStory),
-        *(OrderStory, DebounceStory, HistoryStory, OnDeadStory),
-    )
-}
 
 
 def stories(*without: str) -> pytest.MarkDecorator:
@@ -556,7 +108,7 @@ async def test_paused_queue_keeps_it_until_it_is_resumed(any_concert: Coordinato
     await story.check()
 
 
-@stories()
+@stories("own ids", "overlap")  # whose jobs cannot have one
 async def test_unique_name_is_taken_until_it_has_ended(any_concert: Coordinator, feature: str) -> None:
     """Also while it is away from its worker, and while it is undone; then another one begins anew."""
     if feature == "groups" and len(any_concert._jobs.partitions) > 1:
@@ -606,9 +158,7 @@ async def test_job_that_expires_at_rest_is_dead_until_it_is_replayed(any_concert
     await story.run()
     with pytest.raises(JobFailed, match="JobExpired"):
         await job.result(timeout=WITHIN)
-    if feature == "groups":
-        did.append("callback")  # it waits for the end only
-    assert story.did == did
+    assert story.did == did + story.after_death
     await any_concert.tasks.replay(job.id)
     await story.run()
     if feature == "groups":
@@ -719,9 +269,10 @@ async def test_late_twin_adds_no_job_that_follows(concert: Coordinator, elsewher
     assert story.did == ["again"]
 
 
-async def test_late_twin_frees_no_place(concert: Coordinator, elsewhere: Coordinator) -> None:
+@pytest.mark.parametrize("feature", ["limits", "shared limits"])
+async def test_late_twin_frees_no_place(concert: Coordinator, elsewhere: Coordinator, feature: str) -> None:
     """The place belongs to the next claim, until that ends."""
-    story = LimitsStory(concert)
+    story = STORIES[feature](concert)
     story.has_rested = True
     await story.task.enqueue()
     async with twins(concert, elsewhere) as (late, again):
@@ -798,3 +349,65 @@ async def test_late_twin_does_not_die(concert: Coordinator, elsewhere: Coordinat
             raise ValueError("again")
     await story.run()
     assert [(each.id, each.reason) for each in story.told] == [(job.id, "ValueError: again")]
+
+
+async def test_late_twin_puts_no_job_back(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Its failure does not count: there is one of the job."""
+    story = PriorityStory(concert)
+    job = await story.task.enqueue()
+    async with twins(concert, elsewhere) as (late, again):
+        async with late:
+            raise Retry(after=0)
+        assert await job.status() is JobStatus.RUNNING
+        async with again:
+            pass
+    await story.run()
+    assert (story.did, await job.status()) == ([], JobStatus.SUCCEEDED)
+
+
+async def test_late_twin_frees_no_id(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """It is taken until the next one has ended, here at once, as no result is kept."""
+    story = OwnIdStory(concert)
+    options = story.task.options(id="one", result_ttl=0)
+    await options.enqueue()
+    async with twins(concert, elsewhere) as (late, again):
+        async with late:
+            pass
+        assert not (await options.enqueue()).created
+        async with again:
+            pass
+    job = await options.enqueue()
+    assert (job.id, job.created) == ("one", True)
+    assert await job.cancel()
+
+
+async def test_late_twin_does_not_end_at_its_deadline(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """That it came to it does not count."""
+    story = DeadlineStory(concert)
+    job = await story.task.enqueue()
+    async with twins(concert, elsewhere) as (late, again):
+        async with late:
+            late._state.final = error = JobExpired(late.id, 2 * HOUR, is_deadline=True)
+            raise error
+        assert await job.status() is JobStatus.RUNNING
+        async with again:
+            assert again.time_limit == 2 * HOUR
+    assert await job.status() is JobStatus.SUCCEEDED
+
+
+async def test_late_twin_lets_no_instant_run(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """The job that waits for it waits for the next claim."""
+    story = OverlapStory(concert)
+    story.has_rested = True
+    await story.let_instants_come()
+    async with twins(concert, elsewhere) as (late, again):
+        assert late.id == story.job.id
+        async with late:
+            pass
+        await story.run()
+        assert (await story.job.status(), await story.kept.status()) == (JobStatus.RUNNING, JobStatus.WAITING)
+        async with again:
+            pass
+    await story.run()
+    assert (story.did, await story.kept.status()) == (["ran"], JobStatus.SUCCEEDED)
+    await concert.schedules.delete("s")

@@ -7,10 +7,11 @@ from inconcert import Coordinator
 from inconcert.tasks.records.store import JobKeys
 from inconcert.tasks.schedules.schedule_follower import ScheduleFollower
 from inconcert.tasks.schedules.stored_schedule import id_prefix
+from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
 
-__all__ = ["following", "job_ids", "keys_of", "look_at_all", "now_ms", "set_since", "tenth_of"]
+__all__ = ["following", "job_ids", "keys_of", "look_at_all", "next_look", "now_ms", "set_since", "tenth_of"]
 
 
 def keys_of(concert: Coordinator, id_: str) -> JobKeys:
@@ -26,6 +27,20 @@ def following(concert: Coordinator) -> ScheduleFollower:
 async def look_at_all(concert: Coordinator) -> float:
     """Look once, as a worker does; how many seconds it would sleep then."""
     return min([await partition.look() for partition in following(concert).partitions()])
+
+
+async def next_look(concert: Coordinator, id_: str) -> str | None:
+    """Look as a worker does when the next instant has come; the id of its job, if it has a new one."""
+    before, keys, client = await job_ids(concert), keys_of(concert, id_), raw(concert)
+    since = int((await client.hget(keys.schedules, id_)).split()[0])
+
+    async def is_past() -> bool:
+        await client.zadd(keys.looks, {id_: 0})
+        await look_at_all(concert)
+        return bool(int((await client.hget(keys.schedules, id_)).split()[0]) > since)
+
+    await eventually(is_past)
+    return next((job for job in await job_ids(concert) if job not in before), None)
 
 
 async def set_since(concert: Coordinator, id_: str, since_ms: int) -> None:

@@ -25,6 +25,12 @@ EVENTS = (
     *("signing_keys", "partitions", "cluster"),
 )
 
+_OVERLAP = "contract/test_schedule_overlap.py::"
+_WAYS_TO_END = (
+    "test_skip_gives_no_job_until_the_last_one_has_ended",
+    "test_wait_keeps_one_instant_until_the_last_job_has_ended",
+)
+
 CELLS: dict[str, dict[str, list[str]]] = {
     "Steps": _SAME
     | {
@@ -219,6 +225,109 @@ CELLS: dict[str, dict[str, list[str]]] = {
             "contract/test_on_dead.py::test_signature_of_the_dead_job_counts",
         ],
     },
+    "Priorities": _SAME
+    | {
+        "cancelled": ["contract/test_priority.py::test_waiting_job_is_cancelled"],
+        "killed": ["contract/test_priority.py::test_recovered_job_is_the_next_of_its_priority"],
+        "frozen": [f"{_WHAT}test_late_twin_puts_no_job_back"],
+        "replayed": [*_SAME["replayed"], "contract/test_priority.py::test_replayed_job_keeps_its_priority"],
+        "unique=": [*_SAME["unique="], "contract/test_priority.py::test_unique_name_holds_at_each_priority"],
+        "after=": [*_SAME["after="], "contract/test_priority.py::test_job_after_others_comes_to_its_priority"],
+        "paused": [*_SAME["paused"], "contract/test_priority.py::test_paused_queue_gives_out_none"],
+        "expires": [
+            *_SAME["expires"],
+            "contract/test_expiry.py::test_job_that_expires_in_a_paused_queue_is_ended",
+        ],
+        "time_limit": [
+            *_SAME["time_limit"],
+            "contract/test_priority.py::test_job_that_is_tried_again_keeps_its_priority",
+        ],
+        "signing_keys": [
+            *_SAME["signing_keys"],
+            "contract/test_priority.py::test_number_is_outside_of_the_signature",
+        ],
+    },
+    "Ids of your own": _SAME
+    | {
+        "cancelled": [
+            "contract/test_own_ids.py::test_cancelled_job_leaves_nothing_of_its_id",
+            "contract/test_own_ids.py::test_cancelled_job_with_a_limit_keeps_its_id_until_a_claim",
+        ],
+        "killed": [f"{_WHAT}test_late_twin_frees_no_id"],
+        "frozen": [f"{_WHAT}test_late_twin_frees_no_id"],
+        "replayed": [*_SAME["replayed"], "contract/test_own_ids.py::test_dead_job_keeps_its_id"],
+        "unique=": ["contract/test_own_ids.py::test_id_does_not_go_with_other_names"],
+        "after=": [
+            *_SAME["after="],
+            "contract/test_own_ids.py::test_id_names_its_job_for_those_who_look",
+            "contract/test_own_ids.py::test_id_does_not_go_with_other_names",
+        ],
+        "expires": [*_SAME["expires"], "contract/test_own_ids.py::test_dead_job_keeps_its_id"],
+        "partitions": [*_SAME["partitions"], "contract/test_own_ids.py::test_id_is_found_in_its_partition"],
+    },
+    "Deadlines": _SAME
+    | {
+        "cancelled": ["contract/test_job_deadline.py::test_cancelled_job_does_not_die_at_its_deadline"],
+        "killed": ["contract/test_job_deadline.py::test_later_attempt_has_the_rest_of_the_time"],
+        "frozen": [f"{_WHAT}test_late_twin_does_not_end_at_its_deadline"],
+        "replayed": [*_SAME["replayed"], "contract/test_job_deadline.py::test_replayed_job_has_its_time_anew"],
+        "after=": [*_SAME["after="], "contract/test_job_deadline.py::test_job_after_one_that_missed_it_is_dead"],
+        "paused": [
+            *_SAME["paused"],
+            "contract/test_expiry.py::test_job_with_a_deadline_ends_so_too_in_a_paused_queue",
+        ],
+        "expires": [
+            *_SAME["expires"],
+            "contract/test_job_deadline.py::test_deadline_that_cannot_be_is_refused_before_anything_is_sent",
+            "contract/test_job_deadline.py::test_job_that_is_done_in_time_succeeds_and_the_latest_option_holds",
+            "contract/test_job_deadline.py::test_job_that_sleeps_at_its_deadline_is_not_done",
+        ],
+        "time_limit": [
+            *_SAME["time_limit"],
+            "contract/test_job_deadline.py::test_shorter_time_limit_comes_first_and_is_retried",
+            "contract/test_job_deadline.py::test_attempt_that_runs_at_the_deadline_is_cancelled_and_the_last",
+        ],
+        "signing_keys": [
+            *_SAME["signing_keys"],
+            "contract/test_job_deadline.py::test_signature_covers_it_and_not_since_when_it_counts",
+        ],
+    },
+    "Shared limits and rates": _SAME
+    | {
+        "cancelled": ["contract/test_shared_limits.py::test_cancelled_job_in_line_lets_the_next_one_in"],
+        "killed": [
+            "faults/test_lines_faults.py::test_shared_limit_holds_though_workers_are_killed",
+            "faults/test_lines_faults.py::test_shared_limits_hold_whatever_dies",
+        ],
+        "frozen": [f"{_WHAT}test_late_twin_frees_no_place"],
+        "paused": [
+            *_SAME["paused"],
+            "contract/test_shared_limits.py::test_jobs_of_a_queue_that_nobody_serves_hold_up_no_others",
+        ],
+        "expires": [
+            *_SAME["expires"],
+            "contract/test_rates.py::test_jobs_that_have_expired_leave_the_rate_to_others",
+        ],
+        "time_limit": [
+            *_SAME["time_limit"],
+            "contract/test_shared_limits.py::test_each_attempt_costs_its_part_of_a_rate",
+        ],
+        "partitions": [
+            *_SAME["partitions"],
+            "contract/test_shared_limits.py::test_where_jobs_are_spread_all_that_share_lie_in_one_partition",
+        ],
+    },
+    "Schedules that do not overlap": _SAME
+    | {
+        "cancelled": [f"{_OVERLAP}{name}" for name in _WAYS_TO_END],
+        "killed": [
+            "faults/test_stored_schedules_faults.py::test_jobs_do_not_overlap_whoever_is_killed_or_stands_still",
+        ],
+        "frozen": [f"{_WHAT}test_late_twin_lets_no_instant_run"],
+        "replayed": [*_SAME["replayed"], f"{_OVERLAP}test_replayed_job_holds_up_the_next_if_it_is_the_last"],
+        "unique=": ["contract/test_stored_schedules.py::test_bad_input_is_refused_before_anything_is_sent"],
+        "paused": [*_SAME["paused"], *(f"{_OVERLAP}{name}" for name in _WAYS_TO_END)],
+    },
 }
 
 _SYNC = "contract/test_sync_coordinator.py::"
@@ -232,6 +341,21 @@ CELLS_BESIDE_JOBS: dict[str, dict[str, list[str]]] = {
         "killed": ["faults/test_lifespan_faults.py::test_each_of_several_processes_has_one_of_its_own"],
         "frozen": ["contract/test_lifespan.py::test_it_goes_on_when_jobs_of_it_are_lost"],
         "closes": ["faults/test_lifespan_faults.py::test_terminated_worker_ends_it_after_the_last_job"],
+    },
+    "Instants of a schedule": {
+        "cancelled": [
+            "faults/test_stored_schedules_faults.py::test_cancelled_at_any_await_a_follower_leaves_no_half_of_a_job",
+        ],
+        "killed": [
+            "faults/test_stored_schedules_faults.py::test_no_instant_is_lost_or_doubled_whoever_is_killed_or_stands_still",
+            "faults/test_stored_schedules_faults.py::test_instant_of_a_worker_that_died_between_its_two_steps_comes_later",
+            "unit/test_schedule.py::test_jitter_is_the_same_in_every_release",
+        ],
+        "frozen": [
+            "contract/test_stored_schedules.py::test_worker_that_stood_still_adds_nothing_after_another_took_over",
+            f"{_OVERLAP}test_schedule_has_instants_from_its_start_to_its_end_only",
+        ],
+        "closes": ["contract/test_stored_schedules.py::test_missed_instants_are_made_up_for_as_told"],
     },
     "Once": {
         "cancelled": ["contract/test_once.py::test_cancelled_caller_leaves_the_computation_to_the_next"],
