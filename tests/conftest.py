@@ -7,6 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any, cast, get_args
 
 import pytest
@@ -21,7 +22,7 @@ from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
 from tests.support.quick_drivers import install as install_quick_drivers
-from tests.support.raw import client_of, close_raw
+from tests.support.raw import client_of, close_raw, has_raw
 from tests.support.servers import RealServer
 from tests.support.twice import commands, names, not_repeated
 from tests.support.world import Kind, World, examples, world
@@ -133,13 +134,12 @@ def no_task_is_left(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-async def idle_loop() -> AsyncIterator[None]:
-    """At the end the event loop runs no more than at the beginning."""
-    before = asyncio.all_tasks()
+def idle_loop(_function_scoped_runner: asyncio.Runner) -> Iterator[None]:
+    """At the end the event loop runs nothing; a plain fixture, because one that is a coroutine costs much more."""
     yield
-    await close_raw()
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
-    assert not {task for task in left if not task.done()}
+    if has_raw():
+        _function_scoped_runner.run(close_raw())
+    assert not asyncio.all_tasks(_function_scoped_runner.get_loop())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -155,6 +155,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--one-each", type=int, metavar="N", help="one case of each Nth function that is no unit test")
     parser.addoption("--one-fake-each", type=int, metavar="N", help="one case on fakeredis of each Nth that has both")
     parser.addoption("--each-value", action="store_true", help="each value of each parameter, not all combinations")
+    parser.addoption("--in-turn", type=int, metavar="N", help="of the cases of a function 1 / N, other ones each day")
+    parser.addoption("--day", type=int, default=datetime.now(UTC).toordinal(), help="which of them are in turn")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 
 
@@ -187,9 +189,10 @@ class _Loops:
         return {"uvloop": CheckedLoop}
 
 
-def pytest_report_header() -> str:
-    """Which world that is."""
-    return f"world: {world()}"
+def pytest_report_header(config: pytest.Config) -> str:
+    """Which world that is, and which day."""
+    in_turn: int | None = config.option.in_turn
+    return f"world: {world()}" + (f"; cases in turn: --in-turn {in_turn} --day {config.option.day}" if in_turn else "")
 
 
 @pytest.hookimpl(trylast=True)  # so that `-k` and `-m` have chosen before

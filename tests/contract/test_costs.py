@@ -260,6 +260,7 @@ async def test_item_costs_the_same_however_many_wait(
     assert many <= few + 100
 
 
+@pytest.mark.each_case
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name: str) -> None:
     """A script makes its functions anew each time it runs: those that it seldom calls come after its usual return."""

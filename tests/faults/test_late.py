@@ -1210,6 +1210,7 @@ async def _keys_that_were_claimed_since_stay(scene: Scene) -> AsyncGenerator[Non
     await me.release()
 
 
+@pytest.mark.each_case
 @pytest.mark.parametrize(
     "story", [story for stories in STORIES.values() for story in stories], ids=lambda story: story.__name__[1:]
 )

@@ -701,6 +701,7 @@ def test_each_change_has_a_permission_of_its_own(host: Host) -> None:
     }
 
 
+@pytest.mark.each_case
 @pytest.mark.parametrize("permission", ACTIONS)
 async def test_change_without_permission_is_refused(
     concert: Coordinator, host: Host, client: httpx.AsyncClient, permission: Permission
@@ -725,6 +726,7 @@ async def test_change_without_permission_is_refused(
     assert await concert.queue("parcels").size() == 1
 
 
+@pytest.mark.each_case
 @pytest.mark.parametrize("page", [*PAGES, "tasks/t0"])
 async def test_nothing_is_shown_without_permission(host: Host, client: httpx.AsyncClient, page: str) -> None:
     """Every page asks."""

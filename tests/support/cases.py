@@ -3,6 +3,10 @@
 --one-each 2        one case of every second function that is no unit test
 --one-fake-each 8   of the cases that run on a real server, too: one on fakeredis, of every eighth function
 --each-value        of a function with several parameters each value of each, and not all combinations
+--in-turn 3         of a function with several cases a third: another each day, so that three days run all of them
+
+Unit tests are cheap, and each of their cases is run. Scripts that run twice, models, pages, programs, wrong recipes and
+what is marked `each_case` take no turns: of these, each case runs each day.
 """
 
 import zlib
@@ -16,6 +20,8 @@ __all__ = ["chosen", "is_chosen"]
 
 Value = tuple[Any, ...]
 
+_IN_TURN = {"contract", "faults", "integrations", "sql"}
+
 
 def chosen(items: Sequence[pytest.Item], options: Any) -> list[pytest.Item]:
     """Those of these cases that run, in the same order."""
@@ -24,13 +30,14 @@ def chosen(items: Sequence[pytest.Item], options: Any) -> list[pytest.Item]:
     for item in items:
         if case := _case(item, ids, options):
             first.setdefault(case, item)
-    if not options.each_value:
-        return list(first.values())
     of_function: defaultdict[tuple[str, bool], list[pytest.Item]] = defaultdict(list)
     for item in first.values():
         is_cheap = "unit" in item.path.parts
         of_function[item.nodeid if is_cheap else _function(item), _is_fake(item)].append(item)
-    kept = {item for cases in of_function.values() for item in _with_each_value(cases)}
+    kept: set[pytest.Item] = set()
+    for (function, _), cases in of_function.items():
+        left = list(_with_each_value(cases)) if options.each_value else cases
+        kept.update(_of_the_day(left, options.in_turn, options.day + zlib.crc32(function.encode())))
     return [item for item in first.values() if item in kept]
 
 
@@ -50,6 +57,16 @@ def _case(item: pytest.Item, ids: Container[str], options: Any) -> str:
     if options.one_fake_each and is_twin and "stateful" not in parts:  # a model draws other steps on each server
         return f"{function} on fakeredis" if is_chosen(function, options.one_fake_each) else ""
     return item.nodeid
+
+
+def _of_the_day(cases: Sequence[pytest.Item], days: int | None, day: int) -> Sequence[pytest.Item]:
+    """Every third, if these are the days, or one of less than three; on the next day the next."""
+    first = cases[0]
+    is_whole = any(map(first.get_closest_marker, ("each_case", "twice"))) or _IN_TURN.isdisjoint(first.path.parts)
+    if not days or is_whole:
+        return cases
+    days = min(days, len(cases))
+    return cases[day % days :: days]
 
 
 def _with_each_value(cases: Sequence[pytest.Item]) -> Iterator[pytest.Item]:

@@ -13,6 +13,7 @@ __all__ = [
     "client_of",
     "close_raw",
     "commands_processed",
+    "has_raw",
     "infos",
     "let_hear",
     "listeners",
@@ -100,6 +101,11 @@ async def let_hear(concert: Coordinator, pattern: str) -> None:
     """Give the user of least rights the rule that it needs for `concert.signals(pattern)`, as the docs say."""
     if raw(concert) is not client_of(concert):
         await raw(concert).execute_command("ACL", "SETUSER", USER, f"&{concert.signals(pattern)._channels}")
+
+
+def has_raw() -> bool:
+    """Whether `close_raw` has something to close."""
+    return bool(_admins)
 
 
 async def close_raw() -> None:

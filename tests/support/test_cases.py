@@ -32,7 +32,46 @@ def test_cases_are_chosen(options: dict[str, int], names: list[str], pytester: p
     """One, or so many that each value is in one; values that are listed together stay together."""
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
     items = pytester.getitems(SOURCE)
-    given = {"one_each": None, "one_fake_each": None, "each_value": False}
+    given = {"one_each": None, "one_fake_each": None, "each_value": False, "in_turn": None, "day": 0}
 
     assert {item.name for item in chosen(items, SimpleNamespace(**given))} == {item.name for item in items}
     assert {item.name for item in chosen(items, SimpleNamespace(**given | options))} == set(names)
+
+
+IN_TURN = """
+import pytest
+
+@pytest.mark.parametrize("number", range(7))
+def test_seven(number): ...
+
+@pytest.mark.parametrize("number", range(2))
+def test_two(number): ...
+
+@pytest.mark.each_case
+@pytest.mark.parametrize("number", range(2))
+def test_whole(number): ...
+
+@pytest.mark.parametrize("number", [pytest.param(number, marks=pytest.mark.twice("a/b")) for number in range(2)])
+def test_twice(number): ...
+"""
+WHOLE = {"test_whole[0]", "test_whole[1]", "test_twice[0]", "test_twice[1]"}
+
+
+@pytest.mark.parametrize("folder", ["faults", "stateful"])
+def test_cases_take_turns(folder: str, pytester: pytest.Pytester) -> None:
+    """Each day some of each function, in three days all of them; all each day of what is whole."""
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n  each_case\n  twice")
+    pytester.mkdir(folder)
+    pytester.path.joinpath(folder, "test_in_turn.py").write_text(IN_TURN)
+    items, _ = pytester.inline_genitems(folder)
+    every = {item.name for item in items}
+    given = {"one_each": None, "one_fake_each": None, "each_value": False, "in_turn": 3}
+    days = [{item.name for item in chosen(items, SimpleNamespace(**given, day=day))} for day in range(3)]
+
+    if folder == "stateful":
+        assert days == [every] * 3
+        return
+    assert set.union(*days) == every
+    assert all(day >= WHOLE for day in days)
+    assert all(len(day & {"test_two[0]", "test_two[1]"}) == 1 for day in days)
+    assert sorted(len(day) for day in days) == [7, 7, 8]
