@@ -6,287 +6,168 @@ Open a `Coordinator`, and take locks, permits and turns, hand out work, and talk
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from inconcert._version import __version__
+from inconcert._version import __version__ as __version__
 
 if TYPE_CHECKING:  # for type checkers, editors and the reference
-    from inconcert import durable
-    from inconcert._claims.consumer import Guarantee
-    from inconcert._core.channel_subscription import Gap
-    from inconcert._core.lease import Lease
-    from inconcert.barrier import Barrier
-    from inconcert.chat.chats import Chats
-    from inconcert.chat.messages import Batch, Message
-    from inconcert.coordinator import Coordinator, CoordinatorOptions
-    from inconcert.elections.election import Election
-    from inconcert.elections.record import ElectionRecord
-    from inconcert.elections.term import Term
+    from inconcert import durable as durable
+    from inconcert._claims.consumer import Guarantee as Guarantee
+    from inconcert._core.channel_subscription import Gap as Gap
+    from inconcert._core.lease import Lease as Lease
+    from inconcert.barrier import Barrier as Barrier
+    from inconcert.chat.chats import Chats as Chats
+    from inconcert.chat.messages import Batch as Batch, Message as Message
+    from inconcert.coordinator import Coordinator as Coordinator, CoordinatorOptions as CoordinatorOptions
+    from inconcert.elections.election import Election as Election
+    from inconcert.elections.record import ElectionRecord as ElectionRecord
+    from inconcert.elections.term import Term as Term
     from inconcert.errors import (
-        AcquireTimeout,
-        BarrierBroken,
-        ChatNotFound,
-        GroupClosed,
-        GroupNotFound,
-        GroupResultsGone,
-        InconcertError,
-        InvalidName,
-        InvalidPayload,
-        ItemNotFound,
-        JobCancelled,
-        JobExpired,
-        JobFailed,
-        JobNotFound,
-        LeaseLost,
-        MessageRefused,
-        NobodyHolds,
-        NotAMember,
-        NotClaimed,
-        NotConnected,
-        NotHeld,
-        OutcomeUnknown,
-        QueueFull,
-        QueueShutDown,
-        QuorumNotReached,
-        RateLimited,
-        StaleToken,
-        StepChanged,
-        StepRefused,
-        Unavailable,
-        UnknownSchedule,
-        UnknownTask,
-        UnreadablePayload,
-        WrongLayout,
-        WrongState,
+        AcquireTimeout as AcquireTimeout,
+        BarrierBroken as BarrierBroken,
+        ChatNotFound as ChatNotFound,
+        GroupClosed as GroupClosed,
+        GroupNotFound as GroupNotFound,
+        GroupResultsGone as GroupResultsGone,
+        InconcertError as InconcertError,
+        InvalidName as InvalidName,
+        InvalidPayload as InvalidPayload,
+        ItemNotFound as ItemNotFound,
+        JobCancelled as JobCancelled,
+        JobExpired as JobExpired,
+        JobFailed as JobFailed,
+        JobNotFound as JobNotFound,
+        LeaseLost as LeaseLost,
+        MessageRefused as MessageRefused,
+        NobodyHolds as NobodyHolds,
+        NotAMember as NotAMember,
+        NotClaimed as NotClaimed,
+        NotConnected as NotConnected,
+        NotHeld as NotHeld,
+        OutcomeUnknown as OutcomeUnknown,
+        QueueFull as QueueFull,
+        QueueShutDown as QueueShutDown,
+        QuorumNotReached as QuorumNotReached,
+        RateLimited as RateLimited,
+        StaleToken as StaleToken,
+        StepChanged as StepChanged,
+        StepRefused as StepRefused,
+        Unavailable as Unavailable,
+        UnknownSchedule as UnknownSchedule,
+        UnknownTask as UnknownTask,
+        UnreadablePayload as UnreadablePayload,
+        WrongLayout as WrongLayout,
+        WrongState as WrongState,
     )
-    from inconcert.event import Event
-    from inconcert.index.index import Hit, Index
-    from inconcert.index.words import tokenize
-    from inconcert.latch import Latch
-    from inconcert.lock import Lock
-    from inconcert.locks import Leases, Locks
-    from inconcert.mailboxes.fetch import MailboxMessage
-    from inconcert.mailboxes.mailbox import Mailbox
-    from inconcert.members.changes import Changed, Joined, Left, Lost, MemberChange
-    from inconcert.members.member import Member
-    from inconcert.members.members import Members
-    from inconcert.queues.delivery import Delivery
-    from inconcert.queues.queue import DeadItem, Queue, QueueCounts
-    from inconcert.queues.worker_lease import QueueOrder
-    from inconcert.quorum.lock import QuorumLease, QuorumLock
-    from inconcert.rate_limiter import RateDecision, RateLimiter, RateStatus
-    from inconcert.rate_limiters import RateLimiters
-    from inconcert.reports.explanation import Explanation, Reason
+    from inconcert.event import Event as Event
+    from inconcert.index.index import Hit as Hit, Index as Index
+    from inconcert.index.words import tokenize as tokenize
+    from inconcert.latch import Latch as Latch
+    from inconcert.lock import Lock as Lock
+    from inconcert.locks import Leases as Leases, Locks as Locks
+    from inconcert.mailboxes.fetch import MailboxMessage as MailboxMessage
+    from inconcert.mailboxes.mailbox import Mailbox as Mailbox
+    from inconcert.members.changes import (
+        Changed as Changed,
+        Joined as Joined,
+        Left as Left,
+        Lost as Lost,
+        MemberChange as MemberChange,
+    )
+    from inconcert.members.member import Member as Member
+    from inconcert.members.members import Members as Members
+    from inconcert.queues.delivery import Delivery as Delivery
+    from inconcert.queues.queue import DeadItem as DeadItem, Queue as Queue, QueueCounts as QueueCounts
+    from inconcert.queues.worker_lease import QueueOrder as QueueOrder
+    from inconcert.quorum.lock import QuorumLease as QuorumLease, QuorumLock as QuorumLock
+    from inconcert.rate_limiter import (
+        RateDecision as RateDecision,
+        RateLimiter as RateLimiter,
+        RateStatus as RateStatus,
+    )
+    from inconcert.rate_limiters import RateLimiters as RateLimiters
+    from inconcert.reports.explanation import Explanation as Explanation, Reason as Reason
     from inconcert.reports.report import (
-        Blocked,
-        Deadlock,
-        HeldEntry,
-        HeldItem,
-        HeldLock,
-        Inspection,
-        ItemConsumer,
-        ProcessReport,
-        SignalListener,
-        WaitEntry,
-        Waiter,
+        Blocked as Blocked,
+        Deadlock as Deadlock,
+        HeldEntry as HeldEntry,
+        HeldItem as HeldItem,
+        HeldLock as HeldLock,
+        Inspection as Inspection,
+        ItemConsumer as ItemConsumer,
+        ProcessReport as ProcessReport,
+        SignalListener as SignalListener,
+        WaitEntry as WaitEntry,
+        Waiter as Waiter,
     )
-    from inconcert.reservation import Reservation
-    from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
-    from inconcert.semaphore import Semaphore
-    from inconcert.signals.patterns import Signalled, Signals
-    from inconcert.signals.signal import Signal, wait_all, wait_any
-    from inconcert.signals.subscription import Subscription
-    from inconcert.sync_coordinator import SyncCoordinator, SyncLease, SyncPermits, SyncRateLimiter
-    from inconcert.sync_producer import EnqueuedJob, PreparedJob, SyncProducer
-    from inconcert.tasks.durable.retrying import Retrying
-    from inconcert.tasks.durable.snooze import Snooze
-    from inconcert.tasks.durable.step_records import StepRecord
-    from inconcert.tasks.durable.undo import Undo
-    from inconcert.tasks.following.group_results import MemberResult
-    from inconcert.tasks.following.job import Job, Progress
-    from inconcert.tasks.following.stream import Restarted, StreamItem
-    from inconcert.tasks.operating.admin import Tasks
-    from inconcert.tasks.operating.job_info import JobInfo
-    from inconcert.tasks.operating.job_pages import JobPage
-    from inconcert.tasks.operating.queue_stats import LimitStats, QueueStats, TaskStats
-    from inconcert.tasks.operating.stopped_keys import StoppedKey
-    from inconcert.tasks.records.counts import DurationSpread, EndCounts, TaskCounts
-    from inconcert.tasks.records.deaths import DeadJob
-    from inconcert.tasks.records.history import EndedJob
-    from inconcert.tasks.records.limits import JobCost, JobKey, KeyOnDead, KeyOrder, Limit, Rate
-    from inconcert.tasks.records.retry import Retry
-    from inconcert.tasks.records.status import JobStatus
-    from inconcert.tasks.running.claimed_job import ClaimedJob, current_job
-    from inconcert.tasks.running.consumer import Consumer
-    from inconcert.tasks.running.health import HealthReport, HealthState, WorkerHealth
-    from inconcert.tasks.running.health_server import HealthServer
-    from inconcert.tasks.running.workers import RunningJob, WorkerStatus
-    from inconcert.tasks.schedules.schedule import Missed, Overlap
-    from inconcert.tasks.schedules.schedules import Schedules, ScheduleStatus
-    from inconcert.tasks.sending.draft import Draft
-    from inconcert.tasks.sending.group import Group, GroupProgress, GroupWhen
-    from inconcert.tasks.sending.options import EvenIf, JobOptions, UniqueUntil
-    from inconcert.tasks.sending.task import Task
-
-__all__ = [
-    "AcquireTimeout",
-    "Barrier",
-    "BarrierBroken",
-    "Batch",
-    "Blocked",
-    "Changed",
-    "ChatNotFound",
-    "Chats",
-    "ClaimedJob",
-    "Consumer",
-    "Coordinator",
-    "CoordinatorOptions",
-    "DeadItem",
-    "DeadJob",
-    "Deadlock",
-    "Delivery",
-    "Draft",
-    "DurationSpread",
-    "Election",
-    "ElectionRecord",
-    "EndCounts",
-    "EndedJob",
-    "EnqueuedJob",
-    "EvenIf",
-    "Event",
-    "Explanation",
-    "Gap",
-    "Group",
-    "GroupClosed",
-    "GroupNotFound",
-    "GroupProgress",
-    "GroupResultsGone",
-    "GroupWhen",
-    "Guarantee",
-    "HealthReport",
-    "HealthServer",
-    "HealthState",
-    "HeldEntry",
-    "HeldItem",
-    "HeldLock",
-    "Hit",
-    "InconcertError",
-    "Index",
-    "Inspection",
-    "InvalidName",
-    "InvalidPayload",
-    "ItemConsumer",
-    "ItemNotFound",
-    "Job",
-    "JobCancelled",
-    "JobCost",
-    "JobExpired",
-    "JobFailed",
-    "JobInfo",
-    "JobKey",
-    "JobNotFound",
-    "JobOptions",
-    "JobPage",
-    "JobStatus",
-    "Joined",
-    "KeyOnDead",
-    "KeyOrder",
-    "Latch",
-    "Lease",
-    "LeaseLost",
-    "Leases",
-    "Left",
-    "Limit",
-    "LimitStats",
-    "Lock",
-    "Locks",
-    "Lost",
-    "Mailbox",
-    "MailboxMessage",
-    "Member",
-    "MemberChange",
-    "MemberResult",
-    "Members",
-    "Message",
-    "MessageRefused",
-    "Missed",
-    "NobodyHolds",
-    "NotAMember",
-    "NotClaimed",
-    "NotConnected",
-    "NotHeld",
-    "OutcomeUnknown",
-    "Overlap",
-    "PreparedJob",
-    "ProcessReport",
-    "Progress",
-    "Queue",
-    "QueueCounts",
-    "QueueFull",
-    "QueueOrder",
-    "QueueShutDown",
-    "QueueStats",
-    "QuorumLease",
-    "QuorumLock",
-    "QuorumNotReached",
-    "RWLock",
-    "Rate",
-    "RateDecision",
-    "RateLimited",
-    "RateLimiter",
-    "RateLimiters",
-    "RateStatus",
-    "ReadLock",
-    "Reason",
-    "Reservation",
-    "Restarted",
-    "Retry",
-    "Retrying",
-    "RunningJob",
-    "ScheduleStatus",
-    "Schedules",
-    "Semaphore",
-    "Signal",
-    "SignalListener",
-    "Signalled",
-    "Signals",
-    "Snooze",
-    "StaleToken",
-    "StepChanged",
-    "StepRecord",
-    "StepRefused",
-    "StoppedKey",
-    "StreamItem",
-    "Subscription",
-    "SyncCoordinator",
-    "SyncLease",
-    "SyncPermits",
-    "SyncProducer",
-    "SyncRateLimiter",
-    "Task",
-    "TaskCounts",
-    "TaskStats",
-    "Tasks",
-    "Term",
-    "Unavailable",
-    "Undo",
-    "UniqueUntil",
-    "UnknownSchedule",
-    "UnknownTask",
-    "UnreadablePayload",
-    "WaitEntry",
-    "Waiter",
-    "WorkerHealth",
-    "WorkerStatus",
-    "WriteLease",
-    "WriteLock",
-    "WrongLayout",
-    "WrongState",
-    "__version__",
-    "current_job",
-    "durable",
-    "tokenize",
-    "wait_all",
-    "wait_any",
-]
+    from inconcert.reservation import Reservation as Reservation
+    from inconcert.rwlock import (
+        ReadLock as ReadLock,
+        RWLock as RWLock,
+        WriteLease as WriteLease,
+        WriteLock as WriteLock,
+    )
+    from inconcert.semaphore import Semaphore as Semaphore
+    from inconcert.signals.patterns import Signalled as Signalled, Signals as Signals
+    from inconcert.signals.signal import Signal as Signal, wait_all as wait_all, wait_any as wait_any
+    from inconcert.signals.subscription import Subscription as Subscription
+    from inconcert.sync_coordinator import (
+        SyncCoordinator as SyncCoordinator,
+        SyncLease as SyncLease,
+        SyncPermits as SyncPermits,
+        SyncRateLimiter as SyncRateLimiter,
+    )
+    from inconcert.sync_producer import (
+        EnqueuedJob as EnqueuedJob,
+        PreparedJob as PreparedJob,
+        SyncProducer as SyncProducer,
+    )
+    from inconcert.tasks.durable.retrying import Retrying as Retrying
+    from inconcert.tasks.durable.snooze import Snooze as Snooze
+    from inconcert.tasks.durable.step_records import StepRecord as StepRecord
+    from inconcert.tasks.durable.undo import Undo as Undo
+    from inconcert.tasks.following.group_results import MemberResult as MemberResult
+    from inconcert.tasks.following.job import Job as Job, Progress as Progress
+    from inconcert.tasks.following.stream import Restarted as Restarted, StreamItem as StreamItem
+    from inconcert.tasks.operating.admin import Tasks as Tasks
+    from inconcert.tasks.operating.job_info import JobInfo as JobInfo
+    from inconcert.tasks.operating.job_pages import JobPage as JobPage
+    from inconcert.tasks.operating.queue_stats import (
+        LimitStats as LimitStats,
+        QueueStats as QueueStats,
+        TaskStats as TaskStats,
+    )
+    from inconcert.tasks.operating.stopped_keys import StoppedKey as StoppedKey
+    from inconcert.tasks.records.counts import (
+        DurationSpread as DurationSpread,
+        EndCounts as EndCounts,
+        TaskCounts as TaskCounts,
+    )
+    from inconcert.tasks.records.deaths import DeadJob as DeadJob
+    from inconcert.tasks.records.history import EndedJob as EndedJob
+    from inconcert.tasks.records.limits import (
+        JobCost as JobCost,
+        JobKey as JobKey,
+        KeyOnDead as KeyOnDead,
+        KeyOrder as KeyOrder,
+        Limit as Limit,
+        Rate as Rate,
+    )
+    from inconcert.tasks.records.retry import Retry as Retry
+    from inconcert.tasks.records.status import JobStatus as JobStatus
+    from inconcert.tasks.running.claimed_job import ClaimedJob as ClaimedJob, current_job as current_job
+    from inconcert.tasks.running.consumer import Consumer as Consumer
+    from inconcert.tasks.running.health import (
+        HealthReport as HealthReport,
+        HealthState as HealthState,
+        WorkerHealth as WorkerHealth,
+    )
+    from inconcert.tasks.running.health_server import HealthServer as HealthServer
+    from inconcert.tasks.running.workers import RunningJob as RunningJob, WorkerStatus as WorkerStatus
+    from inconcert.tasks.schedules.schedule import Missed as Missed, Overlap as Overlap
+    from inconcert.tasks.schedules.schedules import Schedules as Schedules, ScheduleStatus as ScheduleStatus
+    from inconcert.tasks.sending.draft import Draft as Draft
+    from inconcert.tasks.sending.group import Group as Group, GroupProgress as GroupProgress, GroupWhen as GroupWhen
+    from inconcert.tasks.sending.options import EvenIf as EvenIf, JobOptions as JobOptions, UniqueUntil as UniqueUntil
+    from inconcert.tasks.sending.task import Task as Task
 
 # The module of each name, imported when the name is used first: a process pays for what it uses.
 _HOMES = {
@@ -450,7 +331,8 @@ _HOMES = {
 }
 _MODULES = {"durable", "errors"}
 
-if not TYPE_CHECKING:  # a checker would find any name here
+if not TYPE_CHECKING:  # a checker reads the imports, and would find any name here
+    __all__ = ["__version__", "durable", *_HOMES]  # noqa: PLE0604 - all of them are strings
 
     def __getattr__(name: str) -> object:
         if name in _MODULES:

@@ -17,6 +17,7 @@ from inconcert import durable
 from inconcert._redis.operate.rights import _DATA, Server, least_rights, sentinel_rights
 from tests.support.each import each
 from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, blocks, links, python, targets, title
+from tests.support.public import PUBLIC
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
 FILES = f"{URLS['Source']}/blob/main/"
@@ -167,12 +168,12 @@ def test_reference_has_every_public_name() -> None:
     entries = {entry["name"] for entry in _DIRECTIVE.finditer(text)}
     documented = {
         name
-        for name in inconcert.__all__
+        for name in PUBLIC
         if f"inconcert.{name}" in entries or getattr(getattr(inconcert, name), "__module__", None) in entries
     } | {"durable"}  # a module, of which each name has an entry
 
     assert entries
-    assert {name for name in inconcert.__all__ if not name.startswith("__")} - documented == set()
+    assert {name for name in PUBLIC if not name.startswith("__")} - documented == set()
     assert {f"inconcert.durable.{name}" for name in durable.__all__} - entries == set()
 
 

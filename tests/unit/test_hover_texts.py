@@ -10,11 +10,12 @@ import pytest
 import inconcert
 from inconcert import Coordinator, Latch
 from inconcert._core.makes import Makes
+from tests.support.public import PUBLIC
 
 MADE_BY = re.compile(r"^Made by `Coordinator\.(\w+)`", re.MULTILINE)
 ELSEWHERE = {"chat", "consume", "group", "task"}  # a property, and three with docstrings of their own kind
 FACTORIES = sorted(
-    {name for public in inconcert.__all__ for name in MADE_BY.findall(inspect.getdoc(getattr(inconcert, public)) or "")}
+    {name for public in PUBLIC for name in MADE_BY.findall(inspect.getdoc(getattr(inconcert, public)) or "")}
     - ELSEWHERE
 )
 SECONDS = {"ttl", "timeout", "period", "max_age"}

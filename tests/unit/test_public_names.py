@@ -14,6 +14,7 @@ import pytest
 import inconcert
 from inconcert import errors
 from tests.support.each import each
+from tests.support.public import PUBLIC
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -152,7 +153,7 @@ FACES = {
 
 def exported() -> list[str]:
     """Public names, without those that Python knows by itself, such as `__version__`."""
-    return [name for name in inconcert.__all__ if not name.startswith("__")]
+    return [name for name in PUBLIC if not name.startswith("__")]
 
 
 def source_of(module: str) -> Path:
@@ -191,7 +192,7 @@ def docstring_of(name: str, module: str = "inconcert") -> str | None:
 
 
 def test_each_public_name_is_where_checkers_and_python_look() -> None:
-    """`__all__`, the imports for type checkers, and the table by which Python finds a name, say the same, once."""
+    """The imports for type checkers and the table by which Python finds a name say the same."""
     [checked] = [
         statement.body
         for statement in ast.parse(source_of("inconcert").read_text("utf-8")).body
@@ -206,7 +207,7 @@ def test_each_public_name_is_where_checkers_and_python_look() -> None:
 
     assert {name: home for name, home in homes.items() if name not in MODULES} == inconcert._HOMES
     assert homes.keys() == set(exported())
-    assert len(inconcert.__all__) == len(set(inconcert.__all__))
+    assert len(PUBLIC) == len(set(PUBLIC))
 
 
 def test_public_names_are_seen_before_they_are_used() -> None:
@@ -217,10 +218,10 @@ def test_public_names_are_seen_before_they_are_used() -> None:
     starred: dict[str, object] = {}
     exec("from inconcert import *", starred)
 
-    assert {*dir(inconcert)} >= {*inconcert.__all__} | modules
+    assert {*dir(inconcert)} >= {*PUBLIC} | modules
     public = {name for name, value in members.items() if name in modules or not isinstance(value, ModuleType)}
     assert public == {*exported()} | modules | of_its_own
-    assert starred.keys() >= {*inconcert.__all__}
+    assert starred.keys() >= {*PUBLIC}
     text = pydoc.plain(pydoc.render_doc(inconcert))
     assert "class Coordinator(" in text
     assert "current_job()" in text
@@ -263,7 +264,7 @@ def test_every_public_name_has_a_docstring_of_its_own() -> None:
 
 def test_every_error_is_exported() -> None:
     """What `inconcert.errors` defines can be caught by a name from `inconcert`."""
-    assert set(errors.__all__) <= set(inconcert.__all__)
+    assert set(errors.__all__) <= set(PUBLIC)
 
 
 def test_every_exported_error_derives_from_one_base() -> None:
