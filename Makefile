@@ -103,7 +103,7 @@ cluster: $(VENV)/.dev ## the contract tests on a cluster of three masters
 
 rest: $(VENV)/.dev $(OLDEST)/.installed ## what `make test` leaves out: types of all tests, all cases on both servers, uvloop and old versions, examples
 	$(BIN)/basedpyright
-	$(CONTRACT) tests/faults tests/integrations tests/mutants tests/sql
+	$(CONTRACT) tests/examples tests/faults tests/integrations tests/mutants tests/sql
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --examples 10 -o timeout=1200 -o faulthandler_timeout=1230 \
 	  tests/stateful tests/unit/test_schedule.py
 	$(MAKE) rights

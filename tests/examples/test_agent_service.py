@@ -95,6 +95,7 @@ class Page:
             self.text += data["value"]["text"]
 
 
+@pytest.mark.in_turn("service")
 async def test_agent_survives_its_worker(concert: Coordinator, processes: Processes, tmp_path: Path) -> None:
     """A kill costs only the call that was under way; pages go on where they were; a human decides, once."""
 

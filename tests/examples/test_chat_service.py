@@ -77,6 +77,7 @@ async def news(socket: aiohttp.ClientWebSocketResponse) -> tuple[str, list[tuple
     return batch["chat_id"], [(message["id"], message["sender"], message["body"]) for message in batch["messages"]]
 
 
+@pytest.mark.in_turn("service")
 async def test_users_talk_across_processes(services: list[Service]) -> None:
     """Live, from the history, by count; strangers are refused; and the processes end at once, without a complaint."""
     async with AsyncExitStack() as stack:

@@ -44,6 +44,7 @@ async def test_killed_workers_job_is_done_by_another(demo: Demo) -> None:
     assert (demo.folder / "errors").read_text() == ""
 
 
+@pytest.mark.in_turn("demo")
 @pytest.mark.torture
 async def test_stopped_demo_leaves_nothing(demo: Demo) -> None:
     """Ctrl-C ends the demo, what it started and its server, also when one of them is dead already."""
@@ -57,6 +58,7 @@ async def test_stopped_demo_leaves_nothing(demo: Demo) -> None:
     assert (demo.folder / "errors").read_text() == ""
 
 
+@pytest.mark.in_turn("demo")
 async def test_killed_demo_leaves_no_process(demo: Demo) -> None:
     """The processes see the end of a demo that could not say goodbye."""
     demo.read_until("is up")

@@ -28,6 +28,7 @@ def demo() -> Iterator[Demo]:
         running.close()
 
 
+@pytest.mark.in_turn("demo")
 async def test_demo_finds_its_facts_right(demo: Demo) -> None:
     """In a small size everything is as it must be, is said as the tutorial shows it, and nothing is left."""
     summary = demo.read_until("commands while idle")
@@ -41,6 +42,7 @@ async def test_demo_finds_its_facts_right(demo: Demo) -> None:
     assert [path.name for path in demo.folder.iterdir()] == ["errors"]
 
 
+@pytest.mark.in_turn("demo")
 @pytest.mark.parametrize(
     ("number", "to_all"),
     [
@@ -62,6 +64,7 @@ async def test_stopped_demo_leaves_nothing(demo: Demo, number: signal.Signals, t
     assert (demo.folder / "errors").read_text() == ""
 
 
+@pytest.mark.in_turn("demo")
 @pytest.mark.torture
 @pytest.mark.parametrize("when", ["workers are up", "one worker is killed"])
 async def test_killed_demo_leaves_no_process(demo: Demo, when: str) -> None:

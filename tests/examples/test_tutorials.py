@@ -343,6 +343,7 @@ async def tutorial(concert: Coordinator, server: RealServer, namespace: str, tmp
         yield Tutorial(server, namespace, tmp_path, stack)
 
 
+@pytest.mark.in_turn("tutorial")
 @pytest.mark.slow
 async def test_tasks(tutorial: Tutorial) -> None:
     """docs/tutorial/tasks.md: reports and mails, a cancelled one, a killed worker, a repaired job, and a schedule."""
@@ -443,6 +444,7 @@ async def test_order(tutorial: Tutorial, server: RealServer, namespace: str, mon
     assert not list(held)
 
 
+@pytest.mark.in_turn("tutorial")
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_daily(tutorial: Tutorial, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:

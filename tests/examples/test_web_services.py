@@ -56,6 +56,7 @@ def start(framework: str, server: RealServer, namespace: str) -> Generator[Start
         yield start
 
 
+@pytest.mark.in_turn("service")
 @pytest.mark.parametrize("framework", COMMANDS)
 async def test_shop_serves_and_ends_with_open_streams(framework: str, start: Start, tmp_path: Path) -> None:
     """A payment is made once, its job runs beside, chats stream; SIGTERM ends all, without a complaint."""
@@ -89,6 +90,7 @@ async def test_shop_serves_and_ends_with_open_streams(framework: str, start: Sta
     assert [line for line in lines if not line.startswith(USUAL)] == []
 
 
+@pytest.mark.in_turn("service")
 @pytest.mark.parametrize(
     "framework",
     [

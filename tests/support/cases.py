@@ -6,7 +6,8 @@
 --in-turn 3         of a function with several cases a third: another each day, so that three days run all of them
 
 Unit tests are cheap, and each of their cases is run. Scripts that run twice, models, pages, programs, wrong recipes and
-what is marked `each_case` take no turns: of these, each case runs each day.
+what is marked `each_case` take no turns: of these, each case runs each day. Tests that are marked `in_turn` with the
+same name take turns with one another.
 """
 
 import zlib
@@ -34,10 +35,13 @@ def chosen(items: Sequence[pytest.Item], options: Any) -> list[pytest.Item]:
     for item in first.values():
         is_cheap = "unit" in item.path.parts
         of_function[item.nodeid if is_cheap else _function(item), _is_fake(item)].append(item)
+    in_turn: defaultdict[tuple[str, bool], list[pytest.Item]] = defaultdict(list)
+    for (function, is_fake), cases in of_function.items():
+        mark = cases[0].get_closest_marker("in_turn")
+        in_turn[mark.args[0] if mark else function, is_fake] += _with_each_value(cases) if options.each_value else cases
     kept: set[pytest.Item] = set()
-    for (function, _), cases in of_function.items():
-        left = list(_with_each_value(cases)) if options.each_value else cases
-        kept.update(_of_the_day(left, options.in_turn, options.day + zlib.crc32(function.encode())))
+    for (name, _), cases in in_turn.items():
+        kept.update(_of_the_day(cases, options.in_turn, options.day + zlib.crc32(name.encode())))
     return [item for item in first.values() if item in kept]
 
 
@@ -63,7 +67,7 @@ def _of_the_day(cases: Sequence[pytest.Item], days: int | None, day: int) -> Seq
     """Every third, if these are the days, or one of less than three; on the next day the next."""
     first = cases[0]
     is_whole = any(map(first.get_closest_marker, ("each_case", "twice"))) or _IN_TURN.isdisjoint(first.path.parts)
-    if not days or is_whole:
+    if not days or (is_whole and not first.get_closest_marker("in_turn")):
         return cases
     days = min(days, len(cases))
     return cases[day % days :: days]

@@ -53,6 +53,13 @@ def test_whole(number): ...
 
 @pytest.mark.parametrize("number", [pytest.param(number, marks=pytest.mark.twice("a/b")) for number in range(2)])
 def test_twice(number): ...
+
+@pytest.mark.in_turn("demo")
+def test_demo(): ...
+
+@pytest.mark.in_turn("demo")
+@pytest.mark.parametrize("number", range(2))
+def test_other_demo(number): ...
 """
 WHOLE = {"test_whole[0]", "test_whole[1]", "test_twice[0]", "test_twice[1]"}
 
@@ -60,7 +67,9 @@ WHOLE = {"test_whole[0]", "test_whole[1]", "test_twice[0]", "test_twice[1]"}
 @pytest.mark.parametrize("folder", ["faults", "stateful"])
 def test_cases_take_turns(folder: str, pytester: pytest.Pytester) -> None:
     """Each day some of each function, in three days all of them; all each day of what is whole."""
-    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n  each_case\n  twice")
+    pytester.makeini(
+        "[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n  each_case\n  in_turn\n  twice"
+    )
     pytester.mkdir(folder)
     pytester.path.joinpath(folder, "test_in_turn.py").write_text(IN_TURN)
     items, _ = pytester.inline_genitems(folder)
@@ -68,10 +77,11 @@ def test_cases_take_turns(folder: str, pytester: pytest.Pytester) -> None:
     given = {"one_each": None, "one_fake_each": None, "each_value": False, "in_turn": 3}
     days = [{item.name for item in chosen(items, SimpleNamespace(**given, day=day))} for day in range(3)]
 
-    if folder == "stateful":
-        assert days == [every] * 3
-        return
     assert set.union(*days) == every
+    assert [sum("demo" in name for name in day) for day in days] == [1, 1, 1]
     assert all(day >= WHOLE for day in days)
+    if folder == "stateful":
+        assert all(len(day) == len(every) - 2 for day in days)
+        return
     assert all(len(day & {"test_two[0]", "test_two[1]"}) == 1 for day in days)
-    assert sorted(len(day) for day in days) == [7, 7, 8]
+    assert sorted(len(day) for day in days) == [8, 8, 9]
