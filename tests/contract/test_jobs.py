@@ -1227,7 +1227,8 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
 async def test_stats_count_the_jobs_of_thousands_of_workers(any_concert: Coordinator) -> None:
     """Asked some at a time."""
     keys, client = any_concert._jobs.partitions[0], raw(any_concert)
-    await client.zadd(keys.workers, {f"session.{number}": 2e15 for number in range(2500)})
+    for key in (keys.workers, keys.alive):
+        await client.zadd(key, {f"session.{number}": 2e15 for number in range(2500)})
     pipeline = client.pipeline(transaction=False)
     for number in range(2500):
         pipeline.hset(

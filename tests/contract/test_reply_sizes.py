@@ -20,7 +20,7 @@ from tests.support.schedules import job_ids, look_at_all, now_ms, set_since
 LARGE = "x" * 700_000  # two of them have more than 1 MiB
 MOST = 2_200_000  # bytes: of one that is the last to fit, of one before it, and of what is said of them
 UNASKED = 20_000  # bytes: of one that comes at once, and of what is said of it
-UNASKED_OF = {"claims/claim": 300_000, "schedules/due": MOST}  # one of each at a time
+UNASKED_OF = {"claims/claim": 300_000, "queues/get": 300_000, "schedules/due": MOST}  # one of each at a time
 NUMBER = 6
 HOUR = 3_600_000  # ms
 

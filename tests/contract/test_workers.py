@@ -31,7 +31,7 @@ async def kill_workers(concert: Coordinator) -> None:
     """Let the heartbeats of all workers lapse."""
     client: Any = raw(concert)
     for keys in concert._jobs.partitions:
-        for key in (keys.workers, keys.idle):
+        for key in (keys.workers, keys.alive):
             for worker in await client.zrange(key, 0, -1):
                 await client.zadd(key, {worker: DEAD_AT})
 
@@ -144,7 +144,7 @@ async def test_forgotten_worker_is_known_again_with_its_next_heartbeat(concert: 
         await eventually(concert.tasks.workers)
         await client.delete(keys.described)
         await client.hset(keys.described, "dead.11", b"4000 " + describe("dead.1", ["q"], None))
-        await client.zadd(keys.idle, {"dead.11": DEAD_AT})
+        await client.zadd(keys.alive, {"dead.11": DEAD_AT})
 
         async def is_known() -> bool:
             return [worker.is_alive for worker in await concert.tasks.workers()] == [True]
@@ -158,7 +158,7 @@ async def test_workers_are_listed_some_at_a_time(any_concert: Coordinator) -> No
     pipeline = client.pipeline(transaction=False)
     for number in range(250):
         worker = f"session.{number}"
-        pipeline.zadd(keys.workers, {worker: 2e15})
+        pipeline.zadd(keys.alive, {worker: 2e15})
         pipeline.hset(keys.described, worker, b"4000 " + describe(worker, ["q"], 10))
         for job in (f"{number}.{place}" for place in range(10)):
             pipeline.hset(keys.claimed(worker), job, "1001 1 5000 q")

@@ -197,10 +197,10 @@ async def _items_put_in_after_a_purge_stay(scene: Scene) -> AsyncGenerator[None,
     yield
 
 
-@late("queues/put")
+@late("queues/put_plain")
 async def _item_that_is_done_is_not_there_again(scene: Scene) -> AsyncGenerator[None, None]:
     queue = scene.concert.queue("q")
-    async with scene.sent("queues/put"):
+    async with scene.sent("queues/put_plain"):
         await queue.put("x")
     await (await queue.get()).ack()
     yield
@@ -259,11 +259,11 @@ async def _queue_that_was_opened_since_stays_open(scene: Scene) -> AsyncGenerato
     await queue.put("x")
 
 
-@late("claims/ack")
+@late("queues/ack")
 async def _item_that_came_back_is_not_ended_by_its_earlier_end(scene: Scene) -> AsyncGenerator[None, None]:
     queue = scene.concert.queue("q")
     await queue.put_many([1, 2])
-    async with scene.sent("claims/ack"):
+    async with scene.sent("queues/ack"):
         await (await queue.get()).ack()
     await queue.get()
     yield
@@ -295,9 +295,19 @@ async def _item_that_is_claimed_again_is_not_given_back(scene: Scene) -> AsyncGe
 
 
 @late("claims/claim")
+async def _job_is_not_taken_by_a_claim_of_long_ago(scene: Scene) -> AsyncGenerator[None, None]:
+    async with scene.concert.consume("default") as jobs:
+        async with scene.sent("claims/claim"):
+            assert await jobs.try_claim(1) == []
+        assert await jobs.try_claim(1) == []
+        await scene.concert.enqueue("t")
+        yield
+
+
+@late("queues/get")
 async def _item_is_not_taken_by_a_claim_of_long_ago(scene: Scene) -> AsyncGenerator[None, None]:
     queue = scene.concert.queue("q")
-    async with scene.sent("claims/claim"):
+    async with scene.sent("queues/get"):
         with pytest.raises(TimeoutError):
             await queue.get(timeout=0)
     with pytest.raises(TimeoutError):

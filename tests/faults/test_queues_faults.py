@@ -56,7 +56,7 @@ async def until_in_line(concert: Coordinator, number: int) -> None:
 async def lapse(concert: Coordinator) -> None:
     """Let all who have items of the queue be taken for dead now; nobody tells them."""
     keys = ItemKeys(concert._ref.keys, "q")
-    for key in (keys.workers, keys.idle):
+    for key in (keys.workers, keys.alive):
         for worker in await raw(concert).zrange(key, 0, -1):
             await raw(concert).zadd(key, {worker: 1}, xx=True)
 
@@ -369,7 +369,7 @@ async def test_closing_while_a_worker_begins_leaves_none(
     await eventually(calls[-1].done)
     assert [call.command.script.name for call in calls] == ["claims/heartbeat", "claims/recover+items"]
     keys = ItemKeys(concert._ref.keys, "q")
-    assert await raw(concert).exists(keys.workers, keys.idle) == 0
+    assert await raw(concert).exists(keys.workers, keys.alive) == 0
 
 
 async def until_given_back(concert: Coordinator) -> list[Any]:

@@ -5,15 +5,18 @@ Those that queues share with tasks are in test_tasks_twice.py.
 
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from inconcert import Coordinator
-from inconcert.queues.store import ItemKeys
+from inconcert.queues.store import ACK, ItemKeys
 from tests.support.queues import read_places
 from tests.support.raw import raw
 from tests.support.scripts import command_of
 from tests.support.waiters import wait_as
+
+WORKER = "session.1"
 
 
 class Scene:
@@ -23,6 +26,7 @@ class Scene:
         self.client: Any = raw(concert)
         self.session = concert._ref.session
         self.keys = ItemKeys(concert._ref.keys, "q")
+        self.claimed = self.keys.claimed(WORKER)
         self.listeners: list[Any] = []
         self._namespace = concert._ref.keys.namespace
 
@@ -32,7 +36,12 @@ class Scene:
 
     async def put(self, *ids: str, request: str = "", delay_ms: int = 0, maxsize: int = -1, waits: bool = False) -> int:
         """Run the script that puts in; the ids are given if there is a request beside them."""
-        answer: int = await self.run(
+        items = [part for id_ in ids for part in (id_, f'"{id_}"')]
+        answer: int
+        if not request and not delay_ms and maxsize < 0:
+            answer = await self.run("queues/put_plain", front=0, items=items)
+            return answer
+        answer = await self.run(
             "queues/put",
             front=0,
             delay_ms=delay_ms,
@@ -41,9 +50,25 @@ class Scene:
             inboxes=self.session.inboxes(""),
             request=request or ids[0],
             is_given=int(bool(request)),
-            items=[part for id_ in ids for part in (id_, f'"{id_}"')],
+            items=items,
         )
         return answer
+
+    async def begin(self) -> None:
+        """Let the worker begin."""
+        await self.run(
+            "claims/heartbeat", claimed=self.claimed, worker=WORKER, ttl_ms=60_000, is_new=1, skip=0, about=""
+        )
+
+    async def get(self, number: int, count: int) -> Any:
+        """Run the script that takes items."""
+        return await self.run("queues/get", claimed=self.claimed, worker=WORKER, number=number, count=count, suspects=1)
+
+    async def ack(self, *items: object) -> Any:
+        """Run the script that ends these: ids, each with its place."""
+        inboxes = self.session.inboxes("")
+        command = ACK(self.keys, claimed=self.claimed, inboxes=inboxes, worker=WORKER, items=items)
+        return await self.session.run(command)
 
     async def leave(self, address: str) -> Any:
         """Run the script that leaves the line."""
@@ -70,8 +95,13 @@ async def scene(any_concert: Coordinator) -> AsyncIterator[Scene]:
         await pubsub.aclose()
 
 
-@pytest.mark.twice("queues/put")
-@pytest.mark.parametrize("delay_ms", [0, 1000])
+@pytest.mark.parametrize(
+    "delay_ms",
+    [
+        pytest.param(0, marks=pytest.mark.twice("queues/put_plain")),
+        pytest.param(1000, marks=pytest.mark.twice("queues/put")),
+    ],
+)
 async def test_second_put_adds_nothing(scene: Scene, delay_ms: int) -> None:
     """Not even if its items are done by then."""
     assert await scene.put("b.1", "b.2", delay_ms=delay_ms) == 1
@@ -94,6 +124,52 @@ async def test_second_put_of_an_id_answers_as_the_first(scene: Scene) -> None:
     for request, answer in ("b.1", 1), ("b.2", 2), ("b.3", 2):
         assert await scene.put("mine", request=request) == answer
     assert await scene.everything() == before
+
+
+@pytest.mark.twice("queues/get")
+async def test_second_get_answers_with_the_same_items(scene: Scene) -> None:
+    """And no others, even if there are more by now; without those that are done, each at its old place."""
+    await scene.begin()
+    await scene.put("b.1", "b.2", "b.3")
+    first = await scene.get(3, 2)
+    assert first[3::8] == [b"a.1", b"b.1"]
+    again = await scene.get(3, 3)
+    assert (again[1], again[2:]) == (0, first[2:])  # there is more
+    assert await scene.ack("a.1", 3001) == [1]
+    assert (await scene.get(3, 2))[3:] == first[11:]
+    assert await scene.get(2, 3) == [1, -1, ANY]  # its first sending comes late
+    assert (await scene.get(4, 3))[3::8] == [b"b.2", b"b.3"]
+
+
+async def test_get_passes_over_what_was_purged(scene: Scene) -> None:
+    """However many there are before an item; and twice, it answers the same."""
+    await scene.begin()
+    await scene.client.hdel(scene.keys.bodies, "a.1")
+    await scene.put("b.1")
+    for _ in range(2):
+        assert (await scene.get(1, 1))[3::8] == [b"b.1"]
+    items = [f"c.{number}" for number in range(1_200)]
+    for first in range(0, 1_200, 400):
+        await scene.put(*items[first : first + 400])
+    await scene.client.hdel(scene.keys.bodies, *items[:-1])
+    answer = await scene.get(2, 1)
+    assert (answer[1], answer[3:]) == (0, [])  # it looked at a thousand, and is to be asked again
+    assert await scene.client.llen(scene.keys.only.bell) == 1
+    assert (await scene.get(3, 1))[3::8] == [b"c.1199"]
+
+
+@pytest.mark.twice("queues/ack")
+async def test_second_ack_finds_nothing(scene: Scene) -> None:
+    """Nor does one of another place; and a worker that holds nothing more leaves no key without a TTL."""
+    await scene.begin()
+    await scene.put("b.1")
+    assert (await scene.get(1, 2))[3::8] == [b"a.1", b"b.1"]
+    assert [await scene.ack("a.1", 1001, "b.1", 1001) for _ in range(2)] == [[1, 0], [0, 0]]
+    assert await scene.client.pttl(scene.claimed) == -1
+    assert await scene.ack("b.1", 1002) == [1]
+    assert await scene.client.exists(scene.keys.workers) == 0
+    assert await scene.client.pttl(scene.claimed) > 0
+    assert await scene.client.pttl(scene.keys.alive) > 0
 
 
 async def test_put_of_an_id_is_remembered_as_one(scene: Scene) -> None:

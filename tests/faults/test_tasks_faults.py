@@ -214,7 +214,7 @@ async def test_consumer_that_was_taken_for_dead_claims_at_once_again(concert: Co
     async with concert.consume("q") as jobs:
         first = asyncio.create_task(jobs.claim(1))
         [worker] = (await until(concert, lambda ledger: ledger.workers)).workers
-        await raw(concert).zrem(keys_of(concert).idle, worker)
+        await raw(concert).zrem(keys_of(concert).alive, worker)
         with anyio.fail_after(1.5):  # the shortest sleep is 2 s
             await concert.enqueue("t", queue="q")
             await first

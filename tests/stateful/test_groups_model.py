@@ -328,7 +328,7 @@ class GroupsModel(RuleBasedStateMachine):
         """With all that it holds, which is dead-lettered at once if one crash is enough."""
         crashed = {id_: count + 1 for id_, count in crashes_of(self.client.hgetall(self.keys.facts)).items() if most}
         if most:
-            for key in (self.keys.workers, self.keys.idle):
+            for key in (self.keys.workers, self.keys.alive):
                 self.client.zadd(key, {self.worker: 0}, xx=True)
         command = self.keys.scripts.recover(
             self.keys,

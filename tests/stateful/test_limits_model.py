@@ -196,7 +196,7 @@ class LimitsModel(RuleBasedStateMachine):
         worker = self.any_worker(pick)
         if is_dead:
             self.client.zrem(self.keys.workers, worker)
-            self.client.zrem(self.keys.idle, worker)
+            self.client.zrem(self.keys.alive, worker)
         self.run(
             self.keys.scripts.recover(
                 self.keys,

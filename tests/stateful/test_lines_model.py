@@ -155,7 +155,7 @@ class LinesModel(RuleBasedStateMachine):
         worker = self.any_worker(pick)
         queues = self.serves[worker]
         self.client.zrem(self.keys.workers, worker)
-        self.client.zrem(self.keys.idle, worker)
+        self.client.zrem(self.keys.alive, worker)
         command = self.keys.scripts.recover(
             self.keys,
             claimed=self.keys.claimed(worker),

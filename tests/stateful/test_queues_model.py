@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from inconcert._claims.keys import HEARTBEAT, PROMOTE
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
-from inconcert.queues.store import ACK_ITEMS, CLAIM_ITEMS, INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
+from inconcert.queues.store import ACK, GET, INSPECT, JOIN, PURGE_READY, PUT, PUT_PLAIN, SHUT, STANDBY, ItemKeys
 from tests.support.ledger import crashes_of, failures_of
 from tests.support.world import examples
 
@@ -91,6 +91,9 @@ class QueueModel(RuleBasedStateMachine):
             is_given=0,
             items=[part for id_ in ids for part in (id_, json.dumps(id_))],
         )
+        if room < 0 and not is_delayed:
+            parts = [part for id_ in ids for part in (id_, json.dumps(id_))]
+            command = PUT_PLAIN(self.keys, self.keys.only, front=int(is_front), items=parts)
         expected = 3 if self.is_shut else int(room < 0 or count <= room)
         for _ in range(2):  # its reply was lost
             assert self.run(command) == expected
@@ -221,15 +224,14 @@ class QueueModel(RuleBasedStateMachine):
     def claim_as(self, worker: Worker, count: int) -> None:
         keys, only = self.keys, self.keys.only
         suspects = int(not any(map(self.is_suspect, worker.held)))
-        command = CLAIM_ITEMS(
+        command = GET(
             keys,
+            only,
             claimed=keys.claimed(worker.name),
-            queues=(only.queue, only.bell, only.delayed),
             worker=worker.name,
             number=worker.number + 1,
             count=count,
             suspects=suspects,
-            names=[""],
         )
         if not worker.is_alive:
             assert self.run(command) == [0]
@@ -260,13 +262,12 @@ class QueueModel(RuleBasedStateMachine):
     def ack(self, pick: int, which: int, is_late: bool) -> None:
         worker, keys = self.any_worker(pick), self.keys
         item, at = self.any_item(worker, which)
-        command = ACK_ITEMS(
+        command = ACK(
             keys,
             claimed=keys.claimed(worker.name),
-            results=(),
             inboxes=INBOXES,
             worker=worker.name,
-            jobs=(item, at + is_late, "", 0),
+            items=(item, at + is_late),
         )
         is_held = item in worker.held and not is_late
         for expected in (int(is_held), 0):
@@ -316,7 +317,8 @@ class QueueModel(RuleBasedStateMachine):
         """And are found: what they had is at the front, in its old order, or dead with the third crash."""
         worker = self.any_worker(pick)
         worker.is_alive = False
-        self.client.zadd(self.keys.workers if worker.held else self.keys.idle, {worker.name: 1}, xx=True)
+        for key in (self.keys.workers, self.keys.alive):
+            self.client.zadd(key, {worker.name: 1}, xx=True)
         back: list[str] = []
         buried: list[str] = []
         for item in worker.held:

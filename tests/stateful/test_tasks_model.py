@@ -641,7 +641,8 @@ class TasksModel(RuleBasedStateMachine):
     def lapse(self, pick: int) -> None:
         worker = self.any_worker(pick)
         worker.is_alive = False
-        self.client.zadd(self.keys.workers if worker.held else self.keys.idle, {worker.name: 1}, xx=True)
+        for key in (self.keys.workers, self.keys.alive):
+            self.client.zadd(key, {worker.name: 1}, xx=True)
 
     @rule(pick=picks)
     def recover(self, pick: int) -> None:

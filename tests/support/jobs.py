@@ -75,14 +75,17 @@ async def watch(concert: Coordinator) -> None:
 
 async def lapse(concert: Coordinator, worker: str) -> None:
     """Let a worker be taken for dead now; nobody tells it."""
-    await raw(concert).zadd(keys_of(concert).workers, {worker: 1}, xx=True)
+    keys = keys_of(concert)
+    for key in (keys.workers, keys.alive):
+        await raw(concert).zadd(key, {worker: 1}, xx=True)
 
 
 async def lapse_all(concert: Coordinator) -> None:
     """Let all workers that hold jobs be taken for dead now; nobody tells them."""
     for keys in concert._jobs.partitions:
         if workers := await raw(concert).zrange(keys.workers, 0, -1):
-            await raw(concert).zadd(keys.workers, dict.fromkeys(workers, 1), xx=True)
+            for key in (keys.workers, keys.alive):
+                await raw(concert).zadd(key, dict.fromkeys(workers, 1), xx=True)
 
 
 async def status(concert: Coordinator, job: Job[Any], expected: JobStatus) -> None:

@@ -169,7 +169,7 @@ def _ledger(rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
         flagged={id_: facts.split(" ")[0] for id_, facts in found.get("facts", {}).items()},
         failures=counts(1),
         crashes=counts(2),
-        workers=[*found.get("workers", []), *found.get("idle", [])],
+        workers=list(dict.fromkeys([*found.get("workers", []), *found.get("alive", [])])),
         results={id_: text for id_, [text] in of("result").items()},
         history=[(entry.split(" ")[7], entry.split(" ")[2]) for entry in found.get("history", [])],
     )

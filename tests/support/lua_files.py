@@ -22,7 +22,8 @@ def _forms(path: Path) -> list[str]:
     text = path.read_text("utf-8")
     groups = {group for line in re.findall(r"^ *-- @only (.+)$", text, re.MULTILINE) for group in line.split()}
     if "-- PLUGS " in text:
-        groups |= {"jobs", "items"} if path.parent.name == "claims" else {"jobs"}
+        of_both = {"jobs", "items"} if "plain" not in groups else {"jobs"}
+        groups |= {"claims": of_both, "queues": {"items"}}.get(path.parent.name, {"jobs"})
     if not groups:
         return [title(path)]
     return sorted(title(path) if group == "plain" else f"{title(path)}+{group}" for group in groups)

@@ -44,8 +44,8 @@ return answer
 async def read_places(client: Any, namespace: str, name: str) -> Places:
     """Ask where all items of a queue are, in one step; each must be in one place."""
     keys = ItemKeys(Keyspace(namespace), name)
-    places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.dead, keys.workers, keys.idle)
-    bodies, ready, delayed, dead, workers, idle, *held = await client.eval(_READ, 6, *places, keys.claimed(""))
+    places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.dead, keys.workers, keys.alive)
+    bodies, ready, delayed, dead, workers, alive, *held = await client.eval(_READ, 6, *places, keys.claimed(""))
     items = {id_: json.loads(body.partition(b" ")[2]) for id_, body in zip(bodies[::2], bodies[1::2], strict=True)}
     claimed = {worker: [id_ for id_ in ids if id_ != b"#"] for worker, ids in held}
     everywhere = Counter([*ready, *delayed, *dead, *(id_ for ids in claimed.values() for id_ in ids)])
@@ -59,5 +59,5 @@ async def read_places(client: Any, namespace: str, name: str) -> Places:
         delayed=of(delayed),
         claimed={worker.decode(): sorted(of(ids), key=str) for worker, ids in claimed.items() if ids},
         dead=of(dead),
-        workers=[worker.decode() for worker in (*workers, *idle)],
+        workers=[worker.decode() for worker in dict.fromkeys((*workers, *alive))],
     )

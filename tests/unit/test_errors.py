@@ -82,7 +82,7 @@ def test_operation_is_called_as_the_user_calls_it() -> None:
     """Also where a script is shared, or has another name."""
     assert Operation.of("permits/acquire", ["{s:lock:a}:holders"]) == ("acquire", *Subject("lock", "a"))
     assert Operation.of("barriers/arrive", ["{s:barrier:a}:round"]).verb == "wait"
-    assert Operation.of("claims/claim", ["{s:queue:a}:bodies"]).verb == "get"
+    assert Operation.of("claims/held", ["{s:queue:a}:bodies"]).verb == "explain"
     assert Operation.of("claims/claim", ["{s:tasks:0}:bodies"]).verb == "claim"
 
 

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs/contributing/job-keys.md"
 
 OF_JOBS = ("claims/", "queues/", "schedules/", "tasks/")
 _MOVING = re.compile(  # a job enters or leaves one of its places
-    r"redis\.call\((?:\w+ == '1' and |push or )?'(?:[LR]PUSH|LPOP|LREM|LTRIM|ZADD|ZREM|HDEL|HSET|HSETNX)'.*?, "
+    r"redis\.call\((?:\w+(?: == '1')? and |push or )?'(?:[LR]PUSH|LPOP|LREM|LTRIM|ZADD|ZREM|HDEL|HSET|HSETNX)'.*?, "
     r"(?:(?:keys\.)?(?:queue|delayed|dead|claimed)|queues\[\w+\]|KEYS\[(?:\w+|\w+\[\w+\])(?: \+ 2)?\]),"
     r"|'waiting ' \.\. delay_ms"
 )

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import ClaimState
-from inconcert._claims.keys import HEARTBEAT, HOLD_CLOCK, ClaimKeys
+from inconcert._claims.keys import ACK, HEARTBEAT, HOLD_CLOCK, ClaimKeys
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.replies import Reply
-from inconcert._redis.protocol.scripts import Binder, Command
+from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire.call import Call, Callers
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
@@ -199,12 +199,12 @@ class Ack(Call):
         return (self, *(ended.was_held for ended in self._batch if ended.was_held is not None))
 
 
-def ack(script: Binder, worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
-    """The command that ends these, which have nothing that is for plugs of jobs; by this form of the script."""
+def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
+    """The command that ends these jobs, which have nothing that is for plugs."""
     jobs: list[Argument] = []
     for claimed, result, ttl_ms, _, _ in batch:
         jobs += (claimed.id, claimed.place, result, ttl_ms)
-    return script(
+    return ACK(
         keys,
         claimed=worker.claimed_key,
         results=keys.results([ended.claimed.id for ended in batch]),

@@ -8,8 +8,8 @@
     states       hash    id -> where it is, if not in its queue: 'delayed QUEUE', 'running WORKER', 'cancelling WORKER';
                          'cancelling ' of one that was requeued, and is to be ended instead of claimed; of an item only
                          the first
-    workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
-    idle         zset    the same of those that hold nothing, so that nothing of them remains if they are killed; 1 h
+    alive        zset    worker -> when it is presumed dead, ms by the lease clock; 1 h
+    workers      zset    the same of those that hold something, which remains until they are recovered
     clock        string  'AT SEEN': the lease clock, and the server's when it was last read
     described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and its description; 1 h
     claimed:ID   hash    id -> 'place attempt since_ms queue-name', of one worker; places rise as they are claimed
@@ -106,6 +106,7 @@ class ClaimKeys(ABC):
 
     __slots__ = (
         "_parts",
+        "alive",
         "awaited",
         "bodies",
         "checks",
@@ -118,7 +119,6 @@ class ClaimKeys(ABC):
         "groups",
         "held_back",
         "history",
-        "idle",
         "joiners",
         "line",
         "messages",
@@ -153,7 +153,7 @@ class ClaimKeys(ABC):
     def __init__(self, parts: Callable[..., tuple[str, ...]]) -> None:
         self._parts = parts
         self.bodies, self.states, self.workers, self.facts = parts("bodies", "states", "workers", "facts")
-        self.dead, self.reasons, self.line, self.clock, self.idle = parts("dead", "reasons", "line", "clock", "idle")
+        self.dead, self.reasons, self.line, self.clock, self.alive = parts("dead", "reasons", "line", "clock", "alive")
         self.joiners, self.history = parts("joiners", "history")
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")

@@ -17,7 +17,7 @@ from typing import Generic, Self, TypeVar, cast
 from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._claims.comparison import Comparison, StrayClaim
 from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, heartbeat
-from inconcert._claims.keys import CLAIM, HOLD_CLOCK, ClaimKeys, QueueKeys, keys_of
+from inconcert._claims.keys import HOLD_CLOCK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
 from inconcert._claims.suspects import Suspects
@@ -25,6 +25,7 @@ from inconcert._core.renewal import RENEW_AFTER, local_deadline, next_renewal, n
 from inconcert._core.session import Session
 from inconcert._redis.blocking.blocking_channel import BlockingChannel
 from inconcert._redis.protocol.replies import Reply, rows
+from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire.background import attempt
 from inconcert._redis.wire.call import AwaitedCall, Call
 from inconcert._redis.wire.inbox import InboxReceiver
@@ -63,7 +64,6 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     kind = "worker"  # as log lines name it
     _call: type[Call] = AwaitedCall  # as which a claim is sent
-    _claim = staticmethod(CLAIM)  # the form of the script
     _acks_at_once = False  # whether the first end of a turn is sent before the turn ends, if nothing is under way
 
     def __init__(
@@ -145,18 +145,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             check.
         """
         order, count = self._policy.turn(min(count, _MOST))
-        queues = [self._by_name[name] for name in order]
-        command = self._claim(
-            self._keys,
-            claimed=self.claimed_key,
-            queues=keys_of(queues),
-            worker=self.holder,
-            number=self._number,
-            count=count,
-            suspects=int(self._suspects.may_take(self)),
-            names=order,
-        )
-        call = self._call(command)
+        call = self._call(self._claim(order, count, suspects=int(self._suspects.may_take(self))))
         await self._session.channel.has_room(self._keys.bodies)
         self._acknowledge()  # sent along with what has ended
         self._session.channel.submit(call)
@@ -341,6 +330,10 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         return bool(is_alive)
 
     # Private.
+
+    @abstractmethod
+    def _claim(self, order: Sequence[str], count: int, *, suspects: int) -> Command:
+        """The command that claims, from these queues, and so many of those with which two workers have died."""
 
     @abstractmethod
     def _ack(self, batch: list[Ended]) -> Ack:

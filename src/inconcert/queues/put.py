@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Generic, NamedTuple, get_args
 
 from inconcert._core.origin import Origin
@@ -26,7 +25,7 @@ from inconcert.errors import (
     QueueShutDown,
     Unavailable,
 )
-from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
+from inconcert.queues.store import LEAVE, PUT, PUT_PLAIN, ItemKeys, LineKeys, item_of
 from inconcert.queues.waiter import LONGEST_WAIT, SHORTEST_WAIT, QueueWaiter
 from inconcert.queues.worker_lease import QueueOrder
 
@@ -138,27 +137,35 @@ class NewItems:
         if item_id is not None:
             ids = [check_item_id(name, item_id)]
         self.queue = name
+        self._origin = origin
+        self._keys = keys
+        self._front = int(order == "lifo")
+        self._delay_ms = milliseconds(delay)
         self._maxsize = maxsize
-        self._put = partial(
-            PUT,
-            keys,
-            keys.only,
-            front=int(order == "lifo"),
-            delay_ms=milliseconds(delay),
-            maxsize=-1 if maxsize is None else maxsize,
-            inboxes=origin.inboxes(keys.only.queue),
-            request=self.request,
-            is_given=int(item_id is not None),
-            items=[
-                part
-                for id_, text in zip(ids, texts, strict=True)
-                for part in (id_, origin.key_ring.sign(item_of(name), id_, text))
-            ],
-        )
+        self._is_given = item_id is not None
+        self._items = [
+            part
+            for id_, text in zip(ids, texts, strict=True)
+            for part in (id_, origin.key_ring.sign(item_of(name), id_, text))
+        ]
 
     def put(self, *, waits: bool = False) -> Command:
         """The command that puts them in, or has them wait in line for room."""
-        return self._put(waits=int(waits))
+        keys = self._keys
+        if self._maxsize is None and not self._delay_ms and not self._is_given:
+            return PUT_PLAIN(keys, keys.only, front=self._front, items=self._items)
+        return PUT(
+            keys,
+            keys.only,
+            front=self._front,
+            delay_ms=self._delay_ms,
+            maxsize=-1 if self._maxsize is None else self._maxsize,
+            inboxes=self._origin.inboxes(keys.only.queue),
+            request=self.request,
+            is_given=int(self._is_given),
+            waits=int(waits),
+            items=self._items,
+        )
 
     def added(self, answer: Reply) -> bool:
         """True if they were put in, as that command answered to items that do not wait.

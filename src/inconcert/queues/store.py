@@ -19,13 +19,14 @@ from inconcert._redis.protocol.replies import Reply, rows
 from inconcert._redis.protocol.scripts import load
 
 __all__ = [
-    "ACK_ITEMS",
-    "CLAIM_ITEMS",
+    "ACK",
+    "GET",
     "INSPECT",
     "JOIN",
     "LEAVE",
     "PURGE_READY",
     "PUT",
+    "PUT_PLAIN",
     "SHUT",
     "STANDBY",
     "ItemKeys",
@@ -118,9 +119,10 @@ def read_state(reply: Reply) -> tuple[QueueState, list[ItemRow]]:
     return QueueState(*reply[:count]), rows(reply[count:], ItemRow)
 
 
-ACK_ITEMS = load("claims/ack+items").bind(ItemKeys)
-CLAIM_ITEMS = load("claims/claim+items").bind(ItemKeys)
+PUT_PLAIN = load("queues/put_plain").bind(ItemKeys, QueueKeys)
 PUT = load("queues/put").bind(ItemKeys, QueueKeys)
+GET = load("queues/get").bind(ItemKeys, QueueKeys)
+ACK = load("queues/ack+items").bind(ItemKeys)
 LEAVE = load("queues/leave").bind(LineKeys)
 JOIN = load("queues/join").bind(ItemKeys)
 SHUT = load("queues/shut").bind(ItemKeys)

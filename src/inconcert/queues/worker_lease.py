@@ -1,21 +1,23 @@
 """The worker lease of one queue's items."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 from inconcert._claims.claimed import Row
 from inconcert._claims.consumer import Guarantee
-from inconcert._claims.ends import Ack, Ended, WorkerOwner, ack
+from inconcert._claims.ends import Ack, Ended, WorkerOwner
 from inconcert._claims.keys import split_body
 from inconcert._claims.policy import Strict
 from inconcert._claims.worker_lease import Ending, WorkerLease
 from inconcert._core.session import Session
+from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.codec import Codec, T
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import UnreadablePayload
 from inconcert.queues.delivery import ItemState
-from inconcert.queues.store import ACK_ITEMS, CLAIM_ITEMS, ItemKeys, item_of
+from inconcert.queues.store import ACK, GET, ItemKeys, item_of
 
 __all__ = ["ItemWorkerLease", "QueueOrder", "Terms", "read_item"]
 
@@ -56,8 +58,8 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
         owner: See `WorkerLease`.
     """
 
-    _claim = staticmethod(CLAIM_ITEMS)
     _acks_at_once = True
+    _keys: ItemKeys
 
     def __init__(
         self,
@@ -70,9 +72,27 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
         super().__init__(session, keys, [keys.only], only, owner, lease=terms.ttl)
         self._terms = terms
 
+    def _claim(self, order: Sequence[str], count: int, *, suspects: int) -> Command:
+        del order  # there is only one queue
+        return GET(
+            self._keys,
+            self._keys.only,
+            claimed=self.claimed_key,
+            worker=self.holder,
+            number=self._number,
+            count=count,
+            suspects=suspects,
+        )
+
     def _ack(self, batch: list[Ended]) -> Ack:
-        inboxes = self._session.inboxes(self._keys.bodies)
-        return _Ack(self, ack(ACK_ITEMS, self, self._keys, inboxes, batch), batch)
+        command = ACK(
+            self._keys,
+            claimed=self.claimed_key,
+            inboxes=self._session.inboxes(self._keys.bodies),
+            worker=self.holder,
+            items=[part for ended in batch for part in (ended.claimed.id, ended.claimed.place)],
+        )
+        return _Ack(self, command, batch)
 
     def _read(self, row: Row, now_ms: int) -> tuple[ItemState[Any], Ending | None]:
         del now_ms

@@ -1,9 +1,6 @@
--- claims/ack: jobs, or items, are done, or were cancelled while they ran.
+-- claims/ack: jobs are done, or were cancelled while they ran.
 --
--- @only plain jobs
--- KEYS  states
--- @end
--- KEYS  bodies claimed facts watchers finished workers idle results..
+-- KEYS  states bodies claimed facts watchers finished workers results..
 --       claimed: hash, of this worker
 --       results: string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; with plugs then the list, bell and
 --         delayed of each queue from which those come that have limits
@@ -22,7 +19,7 @@
 -- TWICE    0 for each: it is done already
 -- COST     O(N), N jobs given, their steps and messages
 -- @include end_done
--- @only plain items
+-- @only plain
 return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS)})
 -- @end
 -- @only jobs

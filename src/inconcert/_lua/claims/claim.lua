@@ -1,12 +1,10 @@
--- claims/claim: take jobs, or items, from the queues, in their order, for a worker.
+-- claims/claim: take jobs from the queues, in their order, for a worker.
 --
 -- @only jobs
 -- KEYS  places held_back undo
 -- @end
--- @only plain jobs
 -- KEYS  states paused
--- @end
--- KEYS  bodies workers claimed facts clock idle queues..
+-- KEYS  bodies workers claimed facts clock alive queues..
 --       claimed: hash  id -> 'place attempt since_ms queue-name', and '#' -> 'number id ...' of the last claim; of this
 --         worker; the places rise from job to job
 --       queues: list, then its bell (list) and delayed (zset), for each queue, the most urgent first
@@ -38,21 +36,17 @@
 local HOUR_MS = 3600000
 local PARTS = 3  -- keys of each queue
 local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
--- @only plain jobs
 local FEW = 8  -- jobs, for which their states need not be a table
--- @end
 local AT_ONCE = 16  -- ids to look at in one go, each of which may have 1 MiB
 local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
--- @only plain jobs
 local AFTER_TIME, BRACE, MINUS, byte = 15, 123, 45, string.byte  -- an envelope that begins there as JSON has no limits
--- @end
 
 -- Is this worker alive, and which claim is this?
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 local ends = redis.call('ZSCORE', workers, worker)
 local is_idle = not ends
-ends = ends or redis.call('ZSCORE', idle, worker)
+ends = ends or redis.call('ZSCORE', alive, worker)
 local at_ms = string.match(redis.call('GET', clock) or '0 ', '^(%S+) ')
 if not ends or tonumber(ends) <= tonumber(at_ms) then
   return {0}
@@ -65,15 +59,10 @@ end
 
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
 local ready, rung, next_ms = {}, {}, -1
--- @only items
-local some_have_facts = redis.call('EXISTS', facts) == 1
--- @end
--- @only plain jobs
 local ranked = {}  -- places of ids that have a priority, by queue
 local is_plain = redis.call('EXISTS', paused, facts) == 0
 local some_are_paused = not is_plain and redis.call('EXISTS', paused) == 1
 local some_have_facts = not is_plain and redis.call('EXISTS', facts) == 1
--- @end
 local uses_limits = false
 -- @only jobs
 local limited = {places = places, held_back = held_back, states = states, undo = undo, now_us = now_us,
@@ -84,20 +73,16 @@ local some_are_limited = redis.call('HLEN', places) > 0
 for i = QUEUES, #KEYS, PARTS do
   ready[i] = redis.call('LLEN', KEYS[i])
   rung[i] = redis.call('LINDEX', KEYS[i + 1], 0) == '1'
-  -- @only plain jobs
   if some_are_paused and redis.call('SISMEMBER', paused, ARGV[NAMES + (i - QUEUES) / PARTS]) == 1 then
     ready[i] = 0
   end
-  -- @end
   local due = redis.call('ZRANGEBYSCORE', KEYS[i + 2], '-inf', '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  -- @only plain jobs
   if due and byte(due) == MINUS then  -- it is ready, and has a priority: see rank.lua
     if not some_are_paused or redis.call('SISMEMBER', paused, ARGV[NAMES + (i - QUEUES) / PARTS]) == 0 then
       ranked[i], ready[i] = {}, ready[i] + redis.call('ZCOUNT', KEYS[i + 2], '-inf', '(0')
     end
     due = redis.call('ZRANGEBYSCORE', KEYS[i + 2], 0, '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   end
-  -- @end
   if due and (next_ms < 0 or due - now_ms < next_ms) then
     next_ms = math.max(0, due - now_ms)
   end
@@ -133,12 +118,10 @@ else
     repeat
       while taken < count and not is_full and ready[i] > 0 and popped < most do
         local found
-        -- @only plain jobs
         if ranked[i] then
           -- @block take_ready
           found = take_ready(KEYS[i], KEYS[i + 2], math.min(AT_ONCE, count - taken), ranked[i])
         end
-        -- @end
         found = found or redis.call('LPOP', KEYS[i], math.min(AT_ONCE, count - taken))
         local facts_of = some_have_facts and redis.call('HMGET', facts, unpack(found)) or {}
         -- @only jobs
@@ -155,7 +138,7 @@ else
             left[#left + 1], unseen = found[n], unseen + 1  -- for the next claim
           elseif text and is_suspect and suspects == 0 then
             left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
-          -- @only plain items
+          -- @only plain
           elseif not text and is_full then
             left[#left + 1], unseen = found[n], unseen + 1
           elseif text then
@@ -199,10 +182,7 @@ else
       ready[i] = 0
     else
       for n = #left, 1, -1 do
-        local place
-        -- @only plain jobs
-        place = ranked[i] and ranked[i][left[n]]
-        -- @end
+        local place = ranked[i] and ranked[i][left[n]]
         if place then
           redis.call('ZADD', KEYS[i + 2], place, left[n])
         else
@@ -230,14 +210,10 @@ answer[1] = some_are_to_be_let_in and 3 or answer[1]
 -- @end
 local claims = {'#', number .. ' ' .. table.concat(ids, ' ')}
 local since, tried = string.format(' %.0f ', now_ms), {}  -- attempt -> the middle of a claim
--- @only plain jobs
 local running, runs = {}, 'running ' .. worker
--- @end
 if taken > 0 then
   local facts_of = some_have_facts and redis.call('HMGET', facts, unpack(ids)) or {}
-  -- @only plain jobs
   local state = redis.call('HMGET', states, unpack(ids))
-  -- @end
   for i, id in ipairs(ids) do
     local errors, attempt, flags = 0, 1, ''
     if facts_of[i] then
@@ -245,14 +221,9 @@ if taken > 0 then
       errors, attempt, flags = known.failures, known.failures + known.crashes + 1, known.flags
     end
     tried[attempt] = tried[attempt] or ' ' .. attempt .. since
-    local is_cancelled = false  -- as an item never is
-    -- @only plain jobs
-    is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
-    -- @end
+    local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
     claims[2 * i + 1], claims[2 * i + 2] = id, numbers[i] .. tried[attempt] .. names[i]
-    -- @only plain jobs
     running[2 * i - 1], running[2 * i] = id, is_cancelled and 'cancelling ' .. worker or runs
-    -- @end
     local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
     answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], numbers[i], attempt
     answer[at + 5], answer[at + 6], answer[at + 7] = errors, is_cancelled and 1 or 0, names[i]
@@ -262,7 +233,6 @@ end
 
 if last_number < number then
   redis.call('HSET', claimed, unpack(claims))
-  -- @only plain jobs
   if taken > FEW then  -- a field of more than 64 bytes makes the hash a table; otherwise the server walks through it for each
     running[2 * taken + 1], running[2 * taken + 2] = string.rep('#', 65), ''
     redis.call('HSET', states, unpack(running))
@@ -270,9 +240,7 @@ if last_number < number then
   elseif taken > 0 then
     redis.call('HSET', states, unpack(running))
   end
-  -- @end
   if is_idle and taken > 0 then
-    redis.call('ZREM', idle, worker)
     redis.call('ZADD', workers, ends, worker)
     redis.call('PERSIST', claimed)
   elseif is_idle then

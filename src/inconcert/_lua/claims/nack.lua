@@ -1,6 +1,6 @@
 -- claims/nack: a job, or an item, was not done: let it wait for another attempt, put it back, or dead-letter it.
 --
--- KEYS  claimed facts dead reasons queue bell delayed states bodies workers idle
+-- KEYS  claimed facts dead reasons queue bell delayed states bodies workers
 --       claimed: hash, of this worker
 -- @only jobs
 -- KEYS  watchers
@@ -58,7 +58,7 @@ end
 -- @end
 local now_ms = math.floor(server_time() / 1000)
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
-fall_idle(workers, idle, claimed, worker)
+fall_idle(workers, claimed, worker)
 -- @each on_release(keys, {id}, {queue, bell, delayed, facts = facts})
 if verdict == 'crash' or verdict == 'retry' or verdict == 'again' or verdict == 'dead' then
   local known = read_facts(redis.call('HGET', facts, id))

@@ -1,6 +1,6 @@
 -- claims/recover: give what a worker holds that is dead, or retires, back to the front of its queues.
 --
--- KEYS  workers claimed facts dead reasons states clock idle described bodies
+-- KEYS  workers claimed facts dead reasons states clock alive described bodies
 --       claimed: hash, of that worker
 --       queues: list, then its bell (list) and delayed (zset), for each queue from which it has claimed
 -- @only jobs
@@ -29,7 +29,7 @@
 -- @end
 local PARTS = 3  -- keys of each queue
 local now_ms = math.floor(server_time() / 1000)
-local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
+local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', alive, worker)
 local at_ms = string.match(redis.call('GET', clock) or '0 ', '^(%S+) ')
 if max_crashes > 0 and ends and tonumber(ends) > tonumber(at_ms) then
   return {-1, 0, 0}
@@ -44,12 +44,13 @@ for i = NAMES, #ARGV do
   queues_of[ARGV[i]] = {queue, bell, delayed, facts = facts}
 end
 
-redis.call('HDEL', claimed, '#')
 local jobs, back, buried, told = {}, 0, {}, 0
 local entries = redis.call('HGETALL', claimed)
 for i = 1, #entries, 2 do
-  local place, attempts, began_ms, name = string.match(entries[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
-  jobs[#jobs + 1] = {id = entries[i], place = tonumber(place), queue = name, attempts = attempts, began_ms = began_ms}
+  if entries[i] ~= '#' then
+    local place, attempts, began_ms, name = string.match(entries[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
+    jobs[#jobs + 1] = {id = entries[i], place = tonumber(place), queue = name, attempts = attempts, began_ms = began_ms}
+  end
 end
 table.sort(jobs, function(one, other) return one.place > other.place end)  -- so that the first claimed comes to the front
 for _, job in ipairs(jobs) do
@@ -88,9 +89,10 @@ end
 for _, job in ipairs(buried) do
   told = job.is_news and 1 or told
 end
-if redis.call('EXISTS', claimed) == 0 then
+if redis.call('HLEN', claimed) == redis.call('HEXISTS', claimed, '#') then
+  redis.call('DEL', claimed)
   redis.call('ZREM', workers, worker)
-  redis.call('ZREM', idle, worker)
+  redis.call('ZREM', alive, worker)
   redis.call('HDEL', described, worker)
 end
 return {back, #buried, told}

@@ -1,4 +1,4 @@
--- Ends jobs, or items, that are done, or were cancelled while they ran: those that their worker holds at these places.
+-- Ends jobs that are done, or were cancelled while they ran: those that their worker holds at these places.
 -- `given` has the id, place, result and ttl_ms of each, and with plugs its unique name, from `first` on; `results` the keys
 -- of their results, in the same order.  With plugs, `more` has in `queues` the list, bell and delayed of each queue from which
 -- those come that have limits, and in `histories` 'NUMBER ENQUEUED_MS MOST:TASK,' of each that is to be in a history.
@@ -47,17 +47,13 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
 
   redis.call('HDEL', keys.claimed, unpack(ids))  -- first: it frees memory
   redis.call('HDEL', keys.bodies, unpack(ids))
-  -- @only plain jobs
   redis.call('HDEL', keys.states, unpack(ids))
-  -- @end
   if next(facts_of) then
     redis.call('HDEL', keys.facts, unpack(ids))
   end
-  fall_idle(keys.workers, keys.idle, keys.claimed, worker)
+  fall_idle(keys.workers, keys.claimed, worker)
   for queue_name, count in pairs(counts) do
-    if queue_name ~= '' then
-      redis.call('HINCRBY', keys.finished, queue_name, count)
-    end
+    redis.call('HINCRBY', keys.finished, queue_name, count)
   end
   for k, id in ipairs(ids) do
     local n = numbers[k]
@@ -73,9 +69,6 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
       redis.call('SET', results[n], result, 'PX', ttl_ms)
     end
   end
-  -- @only items
-  local jobs, queues = ids, nil
-  -- @end
   -- @only jobs
   local about = {}
   for n, text in string.gmatch(more.histories, '(%d+) ([^,]+),') do

@@ -1,4 +1,4 @@
--- queues/put: add items to a queue, now or later, all of them or none; or wait in line for room.
+-- queues/put: add items to a queue, now or later, all of them or none; or wait in line for room.  See also queues/put_plain.
 --
 -- KEYS  bodies queue delayed dead line states bell recent older told shut
 -- ARGV  front     1 to the front of the queue, one after the other | 0 to its back
@@ -16,56 +16,22 @@
 -- TWICE    the same, and adds nothing, even if there is room by then; if it waits, it re-checks from its place
 -- COST     O(N log D), N items, D delayed items
 
--- The usual case comes first, because each run makes the functions of the others anew: items that may be taken now, of a
--- queue without a limit.
-local FEW = 16  -- items in the queue, for which bodies need not be a table
-local time = redis.call('TIME')
-local now_us = time[1] * 1000000 + time[2]
-local now_ms = math.floor(now_us / 1000)
-local answer = redis.call('HGET', recent, request) or redis.call('HGET', older, request)  -- see remember
-if answer then
-  return tonumber(answer)
-end
--- @guard delayed:zset
-local first = redis.call('LINDEX', bell, 0)
-local is_shut = redis.call('EXISTS', shut) == 1
-local is_usual = delay_ms == '0' and maxsize < 0 and not is_given and not is_shut
-if is_usual then
-  local put_at, ids = string.format('%.0f ', now_ms), {}
-  for i = ITEMS, #ARGV, 2 do
-    ids[#ids + 1] = ARGV[i]
-    ARGV[i + 1] = put_at .. ARGV[i + 1]
-  end
-  local length = redis.call(front == '1' and 'LPUSH' or 'RPUSH', queue, unpack(ids))
-  local long = length > FEW and length - #ids <= FEW and string.rep('#', 65)  -- makes a table of it, see tasks/enqueue_plain
-  if long then
-    redis.call('HSET', bodies, long, '')
-  end
-  redis.call('HSET', bodies, unpack(ARGV, ITEMS))
-  if long then
-    redis.call('HDEL', bodies, long)
-  end
-end
--- @include remember
-if is_usual then
-  remember(recent, older, request, '1')
-  if first == '1' then
-    return 1  -- a consumer is woken already
-  end
-end
--- @include ring
-if is_usual then
-  ring(bell)
-  return 1
-end
-
+-- @include server_time
 -- @include recall
+-- @include remember
+-- @include ring
 -- @include delay_job
 -- @include extend_ttl
 -- @include still_ones
 -- @include first_in_line
 -- @include wake_first_putter
--- @guard queue:list
+local now_us = server_time()
+local now_ms = math.floor(now_us / 1000)
+local answer = recall(recent, older, request)
+if answer then
+  return tonumber(answer)
+end
+-- @guard queue:list bell:list delayed:zset
 local count = (#ARGV - ITEMS + 1) / 2
 local home = string.match(request, '^(.*)%.')
 local given = is_given and 'id ' .. ARGV[ITEMS]
@@ -76,11 +42,11 @@ elseif putter or given and redis.call('HEXISTS', bodies, ARGV[ITEMS]) == 1 then
   remember(recent, older, request, 2)
   return 2
 end
-if is_shut then
+if redis.call('EXISTS', shut) == 1 then
   remember(recent, older, request, 3)
   return 3
 end
-local room
+local room, first
 if maxsize >= 0 then
   room = maxsize - (redis.call('HLEN', bodies) - redis.call('ZCARD', dead))
   first = first_in_line(line, inboxes, still_ones(told, home, now_ms))

@@ -1,6 +1,6 @@
 -- tasks/ack_and_enqueue: a job is done: end it, and add the jobs that follow it.
 --
--- KEYS  bodies claimed facts states watchers finished workers idle result queue bell delayed queues..
+-- KEYS  bodies claimed facts states watchers finished workers result queue bell delayed queues..
 --       claimed: hash, of this worker
 --       result: string  of the job: 'succeeded JSON'
 --       queues: list, then its bell (list) and delayed (zset), for each job that follows

@@ -1,6 +1,6 @@
 -- tasks/stats: how much work there is in each queue.
 --
--- KEYS  bodies workers dead paused finished waiting clock idle queues..
+-- KEYS  bodies dead paused finished waiting clock alive queues..
 --       queues: list, then its delayed (zset), for each queue
 -- ARGV  names..  of each queue, in the same order
 -- RETURNS  {workers, dead, ready, delayed, held_back, waiting, oldest_ms, is_paused, finished, ...}: how many workers are
@@ -16,11 +16,7 @@ local PARTS = 2  -- keys of each queue
 local now_ms = math.floor(server_time() / 1000)
 local at_ms, seen_ms = string.match(redis.call('GET', clock) or '0 0', '^(%S+) (%S+)$')
 at_ms = at_ms + math.max(0, now_ms - seen_ms)  -- no worker may be left to advance it
-local alive = 0
-for _, key in ipairs({workers, idle}) do
-  alive = alive + redis.call('ZCOUNT', key, string.format('(%.0f', at_ms), '+inf')
-end
-local answer = {alive, redis.call('ZCARD', dead)}
+local answer = {redis.call('ZCOUNT', alive, string.format('(%.0f', at_ms), '+inf'), redis.call('ZCARD', dead)}
 for i = NAMES, #ARGV do
   local at = QUEUES + PARTS * (i - 1)
   local queue, delayed = KEYS[at], KEYS[at + 1]

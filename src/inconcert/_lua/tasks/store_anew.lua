@@ -1,6 +1,6 @@
 -- tasks/store_anew: a job that was claimed gets another envelope, with the limits that it lacked, and goes back.
 --
--- KEYS  claimed bodies facts queue bell delayed states watchers workers idle finished
+-- KEYS  claimed bodies facts queue bell delayed states watchers workers finished
 --       claimed: hash, of this worker
 -- ARGV  id        string
 -- ARGV  place     integer, as it was claimed
@@ -22,7 +22,7 @@ end
 -- @guard queue:list bell:list delayed:zset
 local enqueued = string.match(redis.call('HGET', bodies, id) or '', '^%d+ ')
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
-fall_idle(workers, idle, claimed, worker)
+fall_idle(workers, claimed, worker)
 if enqueued then
   redis.call('HSET', bodies, id, enqueued .. envelope)
   redis.call('HSETNX', finished, name, 0)

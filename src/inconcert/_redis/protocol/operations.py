@@ -30,6 +30,7 @@ _VERBS = {
     "permits/inspect": "holders",
     "queues/inspect": "counts",
     "queues/leave": "put",
+    "queues/put_plain": "put",
     "quorum/inspect": "holder",
     "quorum/take": "acquire",
     "rate_limits/refund": "acquire",
@@ -53,7 +54,6 @@ _VERBS = {
     "tasks/unwatch": "result",
 }
 _VERBS_OF_QUEUES = {
-    "claims/claim": "get",
     "claims/held": "explain",
     "claims/purge": "purge_dead",
     "claims/workers": "explain",

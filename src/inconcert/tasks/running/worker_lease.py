@@ -8,7 +8,7 @@ from typing import Any
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._claims.ends import Ack, Ended, Nack, WorkerOwner, ack
-from inconcert._claims.keys import ACK, CLAIM, split_body
+from inconcert._claims.keys import CLAIM, keys_of, split_body
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
 from inconcert._claims.worker_lease import Ending, WorkerLease
@@ -63,7 +63,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         policy: See `WorkerLease`, also for all arguments that follow.
     """
 
-    _claim = staticmethod(CLAIM_WITH_PLUGS)  # as long as limits are in use; that is not known before the first claim
+    _form = staticmethod(CLAIM_WITH_PLUGS)  # as long as limits are in use; that is not known before the first claim
     _keys: JobKeys
     _call = Call  # jobs that were claimed before begin first
     _heard: frozenset[str] = frozenset()  # of jobs that were cancelled before the reply of their claim was read
@@ -155,9 +155,21 @@ class JobWorkerLease(WorkerLease[JobState]):
 
     # Private.
 
+    def _claim(self, order: Sequence[str], count: int, *, suspects: int) -> Command:
+        return self._form(
+            self._keys,
+            claimed=self.claimed_key,
+            queues=keys_of([self._by_name[name] for name in order]),
+            worker=self.holder,
+            number=self._number,
+            count=count,
+            suspects=suspects,
+            names=order,
+        )
+
     def _has_stopped(self, status: int) -> bool:
-        was_plain = self._claim is CLAIM
-        self._claim = CLAIM_WITH_PLUGS if status >= _LIMITS_IN_USE else CLAIM
+        was_plain = self._form is CLAIM
+        self._form = CLAIM_WITH_PLUGS if status >= _LIMITS_IN_USE else CLAIM
         if status == _SOME_TO_LET_IN:
             self._lines.look_nowait(self._keys)
         return was_plain and status == _LIMITS_IN_USE
@@ -182,7 +194,7 @@ class JobWorkerLease(WorkerLease[JobState]):
             if not ended.claimed.is_plain:
                 return self._ack_with_plugs(batch)
         inboxes = self._session.inboxes(self._keys.bodies)
-        return PlainAck(self, ack(ACK, self, self._keys, inboxes, batch), batch, self._end_with_plugs)
+        return PlainAck(self, ack(self, self._keys, inboxes, batch), batch, self._end_with_plugs)
 
     def _ack_with_plugs(self, batch: list[Ended]) -> Ack:
         self._lines.ended(batch, self._keys)

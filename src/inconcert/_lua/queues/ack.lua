@@ -1,0 +1,31 @@
+-- queues/ack: items are done.
+--
+-- KEYS  bodies claimed facts workers
+--       claimed: hash, of this worker
+-- PLUGS on_end
+-- ARGV  inboxes  what the channel of each session's inbox begins with
+-- ARGV  worker   string
+-- ARGV  items..  id, place: for each item, at most 500 of them
+-- MOVES    claimed: done
+-- RETURNS  {1 or 0, ...}: for each item whether the worker held it at this place
+-- TWICE    0 for each: it is done already
+-- COST     O(N), N items given
+local all, answer, held = {}, {}, {}
+for i = ITEMS, #ARGV, 2 do
+  all[#all + 1] = ARGV[i]
+end
+for n, claim in ipairs(redis.call('HMGET', claimed, unpack(all))) do
+  local is_held = claim and string.match(claim, '^%d+') == ARGV[ITEMS + 2 * n - 1]
+  answer[n] = is_held and 1 or 0
+  held[#held + 1] = is_held and all[n] or nil
+end
+if #held == 0 then
+  return answer
+end
+redis.call('HDEL', claimed, unpack(held))  -- first: it frees memory
+redis.call('HDEL', bodies, unpack(held))
+redis.call('HDEL', facts, unpack(held))
+-- @include fall_idle
+fall_idle(workers, claimed, worker)
+-- @each on_end(keys, held, inboxes)
+return answer
