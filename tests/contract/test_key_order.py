@@ -10,7 +10,7 @@ from inconcert.errors import JobFailed
 from inconcert.tasks.records.store import GO_ON, STOPPED_KEYS, JobKeys
 from tests.support.background import in_background
 from tests.support.eventually import eventually
-from tests.support.jobs import make_due, status
+from tests.support.jobs import let_expire, make_due, status
 from tests.support.ledger import ledger_of
 from tests.support.limits import WITHIN, Running, first, places
 
@@ -248,8 +248,8 @@ async def test_job_that_expires_ends_in_its_turn(concert: Coordinator) -> None:
     jobs = [await import_.enqueue("a", 0)]
     async with in_background(concert.run_worker("default")):
         await eventually(lambda: asyncio.sleep(0, bool(ran)))
-        jobs += [await import_.options(expires=0.05).enqueue("a", 1), await import_.enqueue("a", 2)]
-        await asyncio.sleep(0.1)  # until it has expired
+        jobs += [await import_.options(expires=3600).enqueue("a", 1), await import_.enqueue("a", 2)]
+        await let_expire(concert, jobs[1])
         assert await jobs[1].status() is JobStatus.DELAYED
         running.set()
         with pytest.raises(JobFailed, match="JobExpired"):

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, JobStatus, Limit
-from inconcert._claims.keys import PROMOTE
+from inconcert import Coordinator, JobStatus, Limit, Rate
+from inconcert._claims.keys import CLAIM, PROMOTE
 from inconcert.tasks.running.claimed_job import ClaimedJob
 from inconcert.tasks.running.consumer import Consumer
 from tests.support.background import in_background
 from tests.support.jobs import keys_of, lapse, watch
-from tests.support.ledger import all_done, ledger_of, until
+from tests.support.ledger import all_done, facts_text, ledger_of, until
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
@@ -423,6 +423,109 @@ async def test_many_jobs_come_in_order(concert: Coordinator, count: int) -> None
 
 def _sorted(priorities: Sequence[int]) -> list[int]:
     return sorted(range(len(priorities)), key=lambda number: (priorities[number], number))
+
+
+# What is ready lies beside what is due.
+
+
+async def test_promoter_leaves_ready_jobs_alone(any_concert: Coordinator) -> None:
+    """None of them is due, now or next: it sleeps, and the first stays the first."""
+    await put(any_concert, 0, 0, 9)
+    keys, client = keys_of(any_concert), raw(any_concert)
+    place = keys.queue("default")
+    before = await client.zrange(place.delayed, 0, -1, withscores=True)
+    assert await any_concert._ref.session.run(PROMOTE(keys, place, front=0)) == [0, -1]
+    assert await client.zrange(place.delayed, 0, -1, withscores=True) == before
+    await any_concert.enqueue("show", ["later"], delay=3600)
+    _, next_ms = await any_concert._ref.session.run(PROMOTE(keys, place, front=0))
+    assert 3_500_000 < next_ms <= 3_600_000
+
+
+async def test_delayed_job_that_is_due_first_wakes_a_consumer(any_concert: Coordinator) -> None:
+    """To learn when that is, whatever is ready."""
+    await put(any_concert, 0)
+    client, place = raw(any_concert), keys_of(any_concert).queue("default")
+    await client.delete(place.bell)
+    await any_concert.enqueue("show", ["later"], delay=3600)
+    assert await client.llen(place.bell) == 1
+    await client.delete(place.bell)
+    await any_concert.enqueue("show", ["much later"], delay=7200)
+    assert await client.llen(place.bell) == 0
+
+
+@pytest.mark.parametrize("paused", [True, False])
+async def test_claim_says_when_the_next_is_due(any_concert: Coordinator, paused: bool) -> None:
+    """Also of a queue in which jobs with a priority wait until it is resumed."""
+    await put(any_concert, 0, 9)
+    await any_concert.enqueue("show", ["later"], delay=3600)
+    if paused:
+        await any_concert.tasks.pause("default")
+    keys = keys_of(any_concert)
+    place = keys.queue("default")
+    await raw(any_concert).zadd(keys.workers, {"worker": 1e12})
+    command = CLAIM(
+        keys,
+        claimed=keys.claimed("worker"),
+        queues=[place.queue, place.bell, place.delayed],
+        worker="worker",
+        number=1,
+        count=5,
+        suspects=1,
+        names=["default"],
+    )
+    _, next_ms, _, *jobs = await any_concert._ref.session.run(command)
+    assert len(jobs) == (0 if paused else 2 * 8)
+    assert 3_500_000 < next_ms <= 3_600_000
+    await raw(any_concert).delete(keys.workers, keys.claimed("worker"))
+
+
+async def test_next_of_a_raised_rate_comes_to_its_priority(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Not to the plain ones, and so behind them here."""
+
+    async def at_a_rate(number: int) -> None: ...
+
+    old = any_concert.task(name="at a rate", rate=Rate(1, per=3600.0), priority=9)(at_a_rate)
+    new = elsewhere.task(name="at a rate", rate=Rate(100, per=1.0), priority=9)(at_a_rate)
+    keys = keys_of(any_concert)
+    async with any_concert.consume("default") as jobs:
+        await old.enqueue(0)
+        held = (await old.enqueue(1)).id
+        [began] = await jobs.claim(5)
+        await began.ack()
+        assert await raw(any_concert).hget(keys.states, held) == b"delayed default"
+        await new.options(priority=0).enqueue(2)
+        [raised] = await jobs.claim(1)
+        await raised.ack()
+        assert await raw(any_concert).hexists(keys.states, held) == 0
+        assert await raw(any_concert).lrange(keys.queue("default").queue, 0, -1) == []
+        [last] = await jobs.claim(5)
+        assert last.id == held
+        await last.ack()
+
+
+async def test_many_suspects_hide_no_others_whatever_their_priority(any_concert: Coordinator) -> None:
+    """When a claim has looked at as many as it may, and can take none, these come to the back of the plain ones."""
+
+    @any_concert.task(name="show", priority=0)
+    async def show(number: int) -> None: ...
+
+    suspects = await any_concert.enqueue_many([show.call(number) for number in range(1_600)])
+    facts = {job.id: facts_text(crashes=2, flags="0") for job in suspects}
+    await raw(any_concert).hset(keys_of(any_concert).facts, mapping=facts)
+    plain = await any_concert.enqueue("show", ["plain"])
+    async with any_concert.consume("default") as jobs:
+        [suspect] = await jobs.claim(1)
+        assert suspect.id == suspects[0].id
+        found: list[ClaimedJob] = []
+        for _ in range(5):
+            found += await jobs.try_claim(5)
+        assert [job.id for job in found] == [plain.id]
+        for job in (suspect, *found):
+            await job.ack()
+        [following] = await jobs.claim(1)
+        assert following.id in {job.id for job in suspects}
+        await following.ack()
+    assert len((await ledger_of(any_concert)).bodies) == len(suspects) - 2
 
 
 async def test_number_is_outside_of_the_signature(server: RealServer, namespace: str) -> None:
