@@ -17,7 +17,10 @@ import pytest
 import inconcert
 from inconcert import Coordinator
 from inconcert._redis.protocol.scripts import load
-from tests.support.inner import channel_of
+from inconcert.tasks.following.blocked_worker import workers
+from tests.support.background import in_background
+from tests.support.eventually import eventually
+from tests.support.inner import bells_of, channel_of
 from tests.support.raw import raw
 from tests.support.world import World, world
 
@@ -44,7 +47,8 @@ COSTS = {
     "a lock, taken and released": Cost(bytecodes=2010, commands=9, sent=537),
     "a job, enqueued alone": Cost(bytecodes=1045, commands=6, sent=486),
     "a job, enqueued with many": Cost(bytecodes=246, commands=0, sent=134),
-    "a job, run with many": Cost(bytecodes=1268, commands=0.9, sent=160),  # how many end in one turn differs a little
+    "a job, run with many": Cost(bytecodes=1275, commands=0.9, sent=160),  # how many end in one turn differs a little
+    "a job, run by a worker that slept": Cost(bytecodes=5020, commands=42, sent=1640),  # and sleeps again
     "a caller that waits for what another computes once": Cost(bytecodes=331, commands=0, sent=0),
     "an item, put, taken and acknowledged": Cost(bytecodes=3370, commands=35, sent=1280),
 }
@@ -182,6 +186,31 @@ async def test_jobs(concert: Coordinator, meter: Meter) -> None:
     left[0] = 0
     few, many = [await meter.cost_of(run, before=partial(enqueue, count)) for count in (MANY, 2 * MANY)]
     check("a job, run with many", each_of(few, many))
+
+
+async def test_pick_up(concert: Coordinator, meter: Meter) -> None:
+    """From its enqueueing until the worker sleeps again, which claims nothing in vain."""
+    session, has_run = concert._ref.session, asyncio.Event()
+
+    @concert.task(queue="seldom", result_ttl=0)
+    async def noop() -> None:
+        has_run.set()
+
+    def is_asleep() -> bool:
+        worker: Any = next(worker for worker in workers if worker.queues == ("seldom",))
+        lease = worker._consumer._open_now()._partitions[0].worker
+        may_end = lease.held or lease._ended or not channel_of(session).is_idle
+        return not may_end and bool(bells_of(session)._covered)
+
+    async def pick_up() -> None:
+        await noop.enqueue()
+        await has_run.wait()
+        await eventually(is_asleep)
+        has_run.clear()
+
+    async with in_background(concert.run_worker("seldom", concurrency=10)):
+        await pick_up()
+        check("a job, run by a worker that slept", await meter.cost_of(pick_up))
 
 
 async def test_once(concert: Coordinator, meter: Meter) -> None:

@@ -537,7 +537,7 @@ async def test_token_for_nobody_goes_back(concert: Coordinator, elsewhere: Coord
             await (await getting).ack()
 
 
-@pytest.mark.parametrize("who", ["getter", "consumer"])
+@pytest.mark.parametrize("who", ["getter", "consumer", "caller"])
 @pytest.mark.parametrize("turns", range(8))
 async def test_bell_that_rings_while_its_last_sleeper_leaves_is_rung_again(
     concert: Coordinator, who: str, turns: int
@@ -555,7 +555,7 @@ async def test_bell_that_rings_while_its_last_sleeper_leaves_is_rung_again(
             bell = JobKeys(concert._ref.keys).queue("q").bell
             jobs = await stack.enter_async_context(concert.consume("q"))
             leaving = asyncio.create_task(jobs.claim(1))
-            leave = jobs.stop
+            leave = jobs.stop if who == "consumer" else leaving.cancel
         await eventually(lambda: bells_of(session)._sleepers)
         leave()
         for _ in range(turns):

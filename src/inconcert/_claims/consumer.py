@@ -120,7 +120,8 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
             OutcomeUnknown: It did not answer.
         """
         if len(self._partitions) == 1:
-            return await self._partitions[0].claim(count)
+            [partition] = self._partitions
+            return ([], None) if partition.is_dry and not everywhere else await partition.claim(count)
         now = time.monotonic()
         if everywhere or (self._found_some and now - self._looked_at > _LOOK_AGAIN):
             self._look_everywhere()

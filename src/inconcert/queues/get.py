@@ -175,7 +175,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         while self._left_over and self._getters:
             self._take_back(self._left_over.popleft())
         wanted = len(self._getters) or int(self._may_hold_unseen)
-        items, due_in = await self.try_claim(wanted) if wanted else ([], None)
+        items, due_in = await self.try_claim(wanted, everywhere=True) if wanted else ([], None)
         self._is_unsure = self._is_unsure and not wanted
         if not items and due_in == 0:
             await self.promote()

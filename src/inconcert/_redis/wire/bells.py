@@ -226,22 +226,27 @@ class Sleeper:
         if self._is_due:
             self._is_due = False
             return ""
-        woken = self._woken = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[str] = loop.create_future()
+        self._woken = woken
+        timer = loop.call_later(seconds, self.interrupt)
         self._bells.add(self)
         try:
-            await asyncio.wait([woken], timeout=seconds)
+            return await woken
         except asyncio.CancelledError:
-            if woken.done() and woken.result():
+            if not woken.cancelled() and woken.result():
                 self._bells.pass_on(woken.result())
             raise
         finally:
+            timer.cancel()
             self._bells.remove(self)
             self._woken = None
-        return woken.result() if woken.done() else ""
 
     def wake(self, key: str) -> None:
         """Wake up: this bell rang, and no other sleeper receives that ring."""
-        if self._woken is not None and not self._woken.done():
+        if self._woken is None or self._woken.done():  # it was cancelled, and has not returned yet
+            self._bells.pass_on(key)
+        else:
             self._woken.set_result(key)
 
     def interrupt(self) -> None:
@@ -250,4 +255,5 @@ class Sleeper:
             self._is_due = True
         else:
             self._bells.remove(self)  # now: a bell that rings before it has returned is for another
-            self.wake("")
+            if not self._woken.done():
+                self._woken.set_result("")

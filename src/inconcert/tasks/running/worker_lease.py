@@ -65,7 +65,6 @@ class JobWorkerLease(WorkerLease[JobState]):
 
     _form = staticmethod(CLAIM_WITH_PLUGS)  # as long as limits are in use; that is not known before the first claim
     _keys: JobKeys
-    _call = Call  # jobs that were claimed before begin first
     _heard: frozenset[str] = frozenset()  # of jobs that were cancelled before the reply of their claim was read
 
     def __init__(
