@@ -71,8 +71,8 @@ docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 # These tests compute more than they wait, and each process that runs some collects all.
 quick: lint $(VENV)/.dev ## before each commit: style, types of what changed, the rules, and every twelfth contract
 	@$(BIN)/mypy & \
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --one-each 12 -k "not fakeredis" -m "not torture and not slow" \
-	  tests/unit tests/contract; failed=$$?; wait $$! && exit $$failed
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --one-each 12 --examples 0.25 -k "not fakeredis" \
+	  -m "not torture and not slow" tests/unit tests/contract; failed=$$?; wait $$! && exit $$failed
 
 # `make rest` runs the others, and `make torture` does. Of the cases of a function others are in turn each day; DAY=739000 to choose.
 FEWER := --one-fake-each 8 --each-value --in-turn 3 $(if $(DAY),--day $(DAY)) --examples 0.25

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -12,10 +13,18 @@ from inconcert.cli.commands import app
 
 pytestmark = pytest.mark.slow  # an interpreter starts for each statement
 
-_LOADED = """
-import sys
-{statement}
-print(*sorted(sys.modules))
+_LIBRARIES = "anyio.to_thread, asyncio, hiredis, msgspec, redis.asyncio"  # that every process needs
+# Each statement runs in a fork of an interpreter that has loaded these, and nothing of ours.
+_LOADED = f"""
+import ast, os, sys
+import {_LIBRARIES}
+for line in sys.stdin:
+    if not os.fork():
+        exec(ast.literal_eval(line))
+        print(*sorted(sys.modules), flush=True)
+        os._exit(0)
+    if os.wait()[1]:
+        print(flush=True)
 """
 _SHARED = {"_claims", "_cluster", "_core", "_lua", "_redis", "_rules", "_version", "errors"}
 INVOKE = "from inconcert.cli.commands import app; from typer.testing import CliRunner; CliRunner().invoke(app, ['{}'])"
@@ -34,17 +43,32 @@ _NEVER = {
 
 
 @cache
-def loaded(statement: str) -> frozenset[str]:
-    """The modules that a statement loads in a new process, by their names."""
-    code = _LOADED.format(statement=statement)
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return frozenset(run.stdout.split())
+def interpreter() -> subprocess.Popen[str]:
+    """Which has loaded the libraries."""
+    command = [sys.executable, "-c", _LOADED]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def end() -> Iterator[None]:
+    """The interpreter ends with these tests."""
+    yield
+    loaded.cache_clear()
+    with interpreter():  # which closes its input
+        interpreter.cache_clear()
 
 
 @cache
-def of_libraries() -> frozenset[str]:
-    """What the libraries load that every process needs."""
-    return loaded("import anyio.to_thread, asyncio, hiredis, msgspec, redis.asyncio")
+def loaded(statement: str) -> frozenset[str]:
+    """The modules that a statement loads in a new process, and those of the libraries, by their names."""
+    process = interpreter()
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(f"{statement!r}\n")
+    process.stdin.flush()
+    found = process.stdout.readline().split()
+    assert found, f"this failed, as the lines above say: {statement}"
+    return frozenset(found)
 
 
 def parts(statement: str) -> set[str]:
@@ -86,7 +110,7 @@ def test_statement_loads_what_it_uses(statement: str, expected: str) -> None:
 )
 def test_modules_are_within_the_budget(statement: str, most: int) -> None:
     """So many of ours, and none of what is not used."""
-    beyond = loaded(statement) - of_libraries()
+    beyond = loaded(statement) - loaded("pass")
 
     assert len([name for name in beyond if name.partition(".")[0] == "inconcert"]) <= most
     assert beyond & _NEVER == set()

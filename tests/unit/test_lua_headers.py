@@ -1,7 +1,7 @@
 """The header of every Lua script says what the script really takes, returns and costs."""
 
 import re
-from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from inspect import getsource
 from keyword import iskeyword
@@ -97,18 +97,18 @@ def documented() -> dict[str, dict[str, str]]:
     for module in walk_packages(inconcert.__path__, "inconcert."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
-    return {name: dict(_documented(load(name))) for name in FORMS}
+    return {name: {key: said for bundle in _bundles(load(name)) for key, said in _documented(bundle)} for name in FORMS}
 
 
-def _documented(script: Script) -> Iterator[tuple[str, str]]:
-    for bundle in {bundle for bundles in script._binders for bundle in bundles}:
-        texts = "\n".join(
-            getsource(modules[base.__module__]) for base in bundle.__mro__ if base.__module__ != "builtins"
-        )
-        for name in dir(bundle):
-            said = re.search(rf"^ +{name}(?:: str  #|:[A-Z]+| ) *({'|'.join(TYPES)}|also)\b", texts, re.MULTILINE)
-            if said:
-                yield name, said[1]
+def _bundles(script: Script) -> set[type]:
+    return {bundle for bundles in script._binders for bundle in bundles}
+
+
+@cache
+def _documented(bundle: type) -> list[tuple[str, str]]:
+    texts = "\n".join(getsource(modules[base.__module__]) for base in bundle.__mro__ if base.__module__ != "builtins")
+    said = re.findall(rf"^ +(\w+)(?:: str  #|:[A-Z]+| ) *({'|'.join(TYPES)}|also)\b", texts, re.MULTILINE)
+    return [(name, first) for name, first in reversed(said) if hasattr(bundle, name)]  # the first of a name counts
 
 
 @each("script", FORMS)
