@@ -9,7 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from inconcert._claims.dead_letters import Reason, in_short
 from inconcert._core.body import Body
@@ -19,7 +19,10 @@ from inconcert._redis.wire.background import log_error
 from inconcert._rules.backoff import retry_delay
 from inconcert.errors import InconcertError, NotClaimed
 
-__all__ = ["ClaimState", "Claimed", "Claimer", "Outcome", "Row", "Verdict"]
+if TYPE_CHECKING:  # it makes these
+    from inconcert._claims.worker_lease import WorkerLease
+
+__all__ = ["ClaimState", "Claimed", "Outcome", "Row", "Verdict"]
 
 _log = logging.getLogger("inconcert.claims")
 
@@ -42,43 +45,6 @@ class Row(NamedTuple):
     is_cancelled: int
     queue: bytes
     flags: bytes
-
-
-class Claimer(Protocol):
-    """The worker, as its claims see it."""
-
-    @property
-    def is_lost(self) -> bool:
-        """True if it was presumed dead, or has ended."""
-        ...
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop on which it claims."""
-        ...
-
-    def done(self, claimed: "ClaimState", result: bytes, ttl: float, *, is_run: bool = True) -> Awaitable[bool]:
-        """Acknowledge, and keep the outcome for `ttl` seconds; returns whether it was still held.
-
-        If it was run, the acknowledgement is repeated until it is confirmed.
-        """
-        ...
-
-    def done_nowait(self, claimed: "ClaimState", result: bytes, ttl: float) -> None:
-        """The same of one that was run, for a caller that does not wait: the claim is told if it fails."""
-
-    async def not_done(self, claimed: "ClaimState", verdict: Verdict, *, delay: float, reason: bytes) -> bool:
-        """Requeue or dead-letter; returns whether it was still held."""
-        ...
-
-    def not_done_nowait(
-        self, claimed: "ClaimState", verdict: Verdict, *, delay: float = 0.0, reason: bytes = b""
-    ) -> None:
-        """The same, without waiting for the reply."""
-
-    def holds(self, claimed: "ClaimState") -> bool:
-        """True if no end of it was sent yet, and it is not lost."""
-        ...
 
 
 class ClaimState(ABC):
@@ -121,7 +87,7 @@ class ClaimState(ABC):
     _max_attempts: int  # how many may fail before it is dead-lettered
     _max_crashes: int  # how many workers may die with it before it is
 
-    def __init__(self, claimer: Claimer, row: Row) -> None:
+    def __init__(self, claimer: "WorkerLease[Any]", row: Row) -> None:
         self.id = row.id.decode()
         self.source = row.queue.decode()
         self.place = row.place

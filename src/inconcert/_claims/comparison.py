@@ -13,13 +13,16 @@ An end that is not answered, or not confirmed, is known by its place.  Replies c
 had not run when it compared is still unanswered when the comparison is read.
 """
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import COMPARE, ClaimKeys
 from inconcert._redis.protocol.replies import Reply, rows
 from inconcert._redis.wire.call import Call
+
+if TYPE_CHECKING:  # it makes these
+    from inconcert._claims.worker_lease import WorkerLease
 
 __all__ = ["Comparison", "StrayClaim"]
 
@@ -40,24 +43,6 @@ class StrayClaim(NamedTuple):
     queue: bytes
 
 
-class ComparedWorker(Protocol):
-    """The worker, as its comparison sees it."""
-
-    @property
-    def holder(self) -> str:
-        """The id under which the server knows it."""
-        ...
-
-    def compared(self, gone: Iterable[int], strays: Iterable[StrayClaim], reconnects: int) -> None:
-        """Stop what the server has given to others, and requeue what nobody knows of.
-
-        Args:
-            gone: The places of claims that the server does not know, and whose jobs or items it has.
-            strays: Claims that the server alone knows; their ends may be under way.
-            reconnects: How often the session had reconnected when this was asked.
-        """
-
-
 class Comparison(Call):
     """The call that asks in what the server and a worker differ.
 
@@ -72,7 +57,7 @@ class Comparison(Call):
     __slots__ = ("_next_place", "_reconnects", "_worker")
 
     def __init__(
-        self, worker: ComparedWorker, keys: ClaimKeys, held: Collection[ClaimState], number: int, reconnects: int
+        self, worker: "WorkerLease[Any]", keys: ClaimKeys, held: Collection[ClaimState], number: int, reconnects: int
     ) -> None:
         known = [part for claimed in held for part in (claimed.id, claimed.place)]
         super().__init__(COMPARE(keys, claimed=keys.claimed(worker.holder), held=known))

@@ -13,7 +13,6 @@ from typing import Any, Generic, Literal, TypeVar
 import anyio
 
 from inconcert._claims.claimed import ClaimState
-from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.signs import ConsumerSigns
@@ -213,7 +212,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         return any(partition.worker is not None and not partition.worker.is_lost for partition in self._partitions)
 
     @abstractmethod
-    def _new_worker(self, number: int, owner: WorkerOwner) -> WorkerLease[C]:
+    def _new_worker(self, number: int, owner: ClaimPartition[C]) -> WorkerLease[C]:
         """A worker for this partition that has not begun."""
 
     def _start(self) -> list[asyncio.Task[None]]:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import ACK, HEARTBEAT, HOLD_CLOCK, ClaimKeys
@@ -14,83 +14,20 @@ from inconcert._redis.wire.call import Call, Callers
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 
+if TYPE_CHECKING:  # it makes these
+    from inconcert._claims.worker_lease import WorkerLease
+
 __all__ = [
     "ENDED_WITH_DEPENDENTS",
     "Ack",
     "Ended",
     "Heartbeat",
-    "LeasedWorker",
     "Nack",
-    "WorkerOwner",
     "ack",
     "heartbeat",
 ]
 
 ENDED_WITH_DEPENDENTS = 2  # what a script returns that has ended a job with dependents
-
-
-class WorkerOwner(Protocol):
-    """The object that a worker notifies: the consumer that claims through it."""
-
-    def on_dead_workers(self, workers: list[str]) -> None:
-        """These other workers were found dead."""
-
-    def on_news(self) -> None:
-        """Something that has dependents has ended."""
-
-    def on_room(self) -> None:
-        """There is something to claim that it could not claim before."""
-
-    def on_alive(self) -> None:
-        """A heartbeat was answered."""
-
-
-class LeasedWorker(Protocol):
-    """The worker, as its calls see it."""
-
-    @property
-    def holder(self) -> str:
-        """The id under which the server knows it."""
-        ...
-
-    @property
-    def claimed_key(self) -> str:
-        """The key of its claims."""
-        ...
-
-    @property
-    def lease(self) -> float:
-        """Seconds for which it is presumed alive without a heartbeat."""
-        ...
-
-    @property
-    def about(self) -> bytes:
-        """Its description for lists of workers; empty if it gives none."""
-        ...
-
-    def beaten(self, reply: Reply, asked_at: float) -> None:
-        """A heartbeat was answered."""
-
-    def clock_held(self, at_ms: int, asked_at: float) -> None:
-        """The lease clock stands still here, because heartbeats are refused."""
-
-    def missed(self, error: InconcertError) -> None:
-        """A heartbeat failed."""
-
-    def unconfirmed(self, ends: "Iterable[Ended | Nack]") -> None:
-        """These may not have reached the server."""
-
-    def was_first_time(self, call: Call) -> bool:
-        """True if an end that found nothing to end had succeeded before, and only its reply was lost."""
-        ...
-
-    def acknowledged(self, ended: "Sequence[Ended]") -> None:
-        """These have ended."""
-
-    @property
-    def owner(self) -> WorkerOwner:
-        """Is notified of what the worker learns."""
-        ...
 
 
 class Heartbeat(Call):
@@ -100,7 +37,9 @@ class Heartbeat(Call):
 
     overtakes = True
 
-    def __init__(self, worker: LeasedWorker, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> None:
+    def __init__(
+        self, worker: "WorkerLease[Any]", keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0
+    ) -> None:
         super().__init__(heartbeat(worker, keys, is_new=is_new, passed_over=passed_over))
         self._worker = worker
         self._keys = keys
@@ -126,7 +65,7 @@ class _HoldClock(Call):
 
     overtakes = True
 
-    def __init__(self, worker: LeasedWorker, keys: ClaimKeys) -> None:
+    def __init__(self, worker: "WorkerLease[Any]", keys: ClaimKeys) -> None:
         super().__init__(HOLD_CLOCK(keys))
         self._worker = worker
         self._asked_at = time.monotonic()
@@ -140,7 +79,7 @@ class _HoldClock(Call):
         super().failed(error)
 
 
-def heartbeat(worker: LeasedWorker, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> Command:
+def heartbeat(worker: "WorkerLease[Any]", keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> Command:
     """The command that renews a worker's lease."""
     return HEARTBEAT(
         keys,
@@ -168,12 +107,12 @@ class Ack(Call):
 
     __slots__ = ("_batch", "_worker")
 
-    def __init__(self, worker: LeasedWorker, command: Command, batch: list[Ended]) -> None:
+    def __init__(self, worker: "WorkerLease[Any]", command: Command, batch: list[Ended]) -> None:
         super().__init__(command, must_run=True)
         self._worker = worker
         self._batch = batch
 
-    def places(self, worker: LeasedWorker) -> Iterable[int]:
+    def places(self, worker: "WorkerLease[Any]") -> Iterable[int]:
         """The places of the claims of this worker that it ends."""
         return (ended.claimed.place for ended in self._batch if self._worker is worker)
 
@@ -199,7 +138,7 @@ class Ack(Call):
         return (self, *(ended.was_held for ended in self._batch if ended.was_held is not None))
 
 
-def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
+def ack(worker: "WorkerLease[Any]", keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
     """The command that ends these jobs, which have nothing that is for plugs."""
     jobs: list[Argument] = []
     for claimed, result, ttl_ms, _, _ in batch:
@@ -219,12 +158,12 @@ class Nack(Call):
 
     __slots__ = ("_worker", "place")
 
-    def __init__(self, worker: LeasedWorker, command: Command, place: int) -> None:
+    def __init__(self, worker: "WorkerLease[Any]", command: Command, place: int) -> None:
         super().__init__(command, must_run=True)
         self._worker = worker
         self.place = place
 
-    def places(self, worker: LeasedWorker) -> Iterable[int]:
+    def places(self, worker: "WorkerLease[Any]") -> Iterable[int]:
         """The place of the claim that it ends, if it is one of this worker."""
         return (self.place,) if self._worker is worker else ()
 

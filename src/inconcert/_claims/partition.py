@@ -7,10 +7,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from inconcert._claims.claimed import ClaimState
-from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert._claims.reaper import Reaper
@@ -20,32 +19,16 @@ from inconcert._core.session import Session
 from inconcert._redis.wire.background import in_background
 from inconcert.errors import InconcertError
 
-__all__ = ["ClaimPartition", "PartitionOwner"]
+if TYPE_CHECKING:  # it makes these
+    from inconcert._claims.consumer import ClaimConsumer
+
+__all__ = ["ClaimPartition"]
 
 _log = logging.getLogger("inconcert.claims")
 
 C = TypeVar("C", bound=ClaimState)
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds for which a partition that cannot be reached is left out
-
-
-class PartitionOwner(Protocol):
-    """The consumer, as its partitions see it."""
-
-    def raise_if_closed(self) -> None:
-        """Raise the error with which it was closed, if it was."""
-
-    def watch(self, worker: WorkerLease[Any]) -> None:
-        """Keep this worker alive while the event loop stands still."""
-
-    def on_news(self, number: int) -> None:
-        """Something has ended in this partition that others wait for."""
-
-    def on_room(self) -> None:
-        """There is something to claim that no worker could take before."""
-
-    def on_recovered(self, queue: str, requeued: int, dead: int) -> None:
-        """So many of a dead worker's claims from this queue were requeued, and so many dead-lettered."""
 
 
 class ClaimPartition(Generic[C]):
@@ -77,8 +60,8 @@ class ClaimPartition(Generic[C]):
         keys: ClaimKeys,
         queues: Sequence[QueueKeys],
         *,
-        owner: PartitionOwner,
-        new_worker: Callable[[WorkerOwner], WorkerLease[C]],
+        owner: "ClaimConsumer[C]",
+        new_worker: Callable[["ClaimPartition[C]"], WorkerLease[C]],
         to_the_front: bool,
         max_crashes: int,
     ) -> None:

@@ -12,11 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._claims.comparison import Comparison, StrayClaim
-from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, heartbeat
+from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, heartbeat
 from inconcert._claims.keys import HOLD_CLOCK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
@@ -31,6 +31,9 @@ from inconcert._redis.wire.call import AwaitedCall, Call
 from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotClaimed, NotConnected
+
+if TYPE_CHECKING:  # it makes these
+    from inconcert._claims.partition import ClaimPartition
 
 __all__ = ["Ending", "WorkerLease"]
 
@@ -72,7 +75,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         keys: ClaimKeys,
         queues: list[QueueKeys],
         policy: Policy,
-        owner: WorkerOwner,
+        owner: "ClaimPartition[C]",
         *,
         suspects: Suspects | None = None,
         lease: float,

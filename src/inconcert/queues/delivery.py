@@ -1,12 +1,15 @@
 """An item that this process has claimed and handles."""
 
 from collections.abc import Coroutine
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
-from inconcert._claims.claimed import Claimed, Claimer, ClaimState, Row
+from inconcert._claims.claimed import Claimed, ClaimState, Row
 from inconcert._rules import durations
 from inconcert._rules.codec import T
 from inconcert._rules.durations import Seconds
+
+if TYPE_CHECKING:  # it makes these
+    from inconcert._claims.worker_lease import WorkerLease
 
 __all__ = ["Delivery", "ItemState"]
 
@@ -28,7 +31,7 @@ class ItemState(ClaimState, Generic[T]):
 
     def __init__(
         self,
-        claimer: Claimer,
+        claimer: "WorkerLease[Any]",
         row: Row,
         item: T,
         *,

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, settle
-from inconcert._claims.ends import WorkerOwner
+from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.unsettled import unsettle
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
@@ -246,7 +246,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
     def _wants_more(self) -> bool:
         return bool(self._getters)
 
-    def _new_worker(self, number: int, owner: WorkerOwner) -> ItemWorkerLease:
+    def _new_worker(self, number: int, owner: ClaimPartition[ItemState[Any]]) -> ItemWorkerLease:
         del number  # there is only one partition
         return ItemWorkerLease(self._session, self._keys, self._terms, owner)
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from inconcert._claims.claimed import Row
 from inconcert._claims.consumer import Guarantee
-from inconcert._claims.ends import Ack, Ended, WorkerOwner
+from inconcert._claims.ends import Ack, Ended
 from inconcert._claims.keys import split_body
+from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.policy import Strict
 from inconcert._claims.worker_lease import Ending, WorkerLease
 from inconcert._core.session import Session
@@ -66,7 +67,7 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
         session: Session,
         keys: ItemKeys,
         terms: Terms,
-        owner: WorkerOwner,
+        owner: ClaimPartition[ItemState[Any]],
     ) -> None:
         only = Strict([keys.only.name])
         super().__init__(session, keys, [keys.only], only, owner, lease=terms.ttl)

@@ -11,7 +11,7 @@ from typing import Self, get_args
 import anyio
 
 from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, Guarantee, settle
-from inconcert._claims.ends import WorkerOwner
+from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
 from inconcert._claims.signs import ConsumerSigns
 from inconcert._claims.suspects import Suspects
@@ -322,7 +322,7 @@ class _Opened(ClaimConsumer[JobState]):
         self._session.observers.jobs_recovered(queue, requeued, dead)
         self._lines.look_everywhere()
 
-    def _new_worker(self, number: int, owner: WorkerOwner) -> JobWorkerLease:
+    def _new_worker(self, number: int, owner: ClaimPartition[JobState]) -> JobWorkerLease:
         worker = JobWorkerLease if self._delivery == "at_least_once" else OnceWorkerLease
         return worker(
             self._session,

@@ -1,9 +1,11 @@
 """The ends of jobs that are done: most have nothing for plugs, and are ended by a script that names no key of one."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from inconcert._claims.ends import Ack, Ended, LeasedWorker
+from inconcert._claims.ends import Ack, Ended
 from inconcert._claims.keys import keys_of
+from inconcert._claims.worker_lease import WorkerLease
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
@@ -29,7 +31,7 @@ class PlainAck(Ack):
 
     def __init__(
         self,
-        worker: LeasedWorker,
+        worker: WorkerLease[Any],
         command: Command,
         batch: list[Ended],
         end_with_plugs: Callable[[list[Ended]], None],
@@ -47,7 +49,7 @@ class PlainAck(Ack):
         super().answered(reply)
 
 
-def ack_with_plugs(worker: LeasedWorker, keys: JobKeys, inboxes: str, batch: Iterable[Ended]) -> Command:
+def ack_with_plugs(worker: WorkerLease[Any], keys: JobKeys, inboxes: str, batch: Iterable[Ended]) -> Command:
     """The command that ends these, whatever they have."""
     jobs: list[Argument] = []
     results: list[str] = []

@@ -5,10 +5,9 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from inconcert._claims.claimed import Claimer, ClaimState, Row, Verdict
-from inconcert._core.observer import Observers
+from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.scripts import Binder, Command
 from inconcert._rules.payloads import encode
@@ -34,7 +33,10 @@ from inconcert.tasks.running.step_store import JobStepStore
 from inconcert.tasks.sending.draft import Draft, NewJob
 from inconcert.tasks.sending.task import Task
 
-__all__ = ["UNDONE_NOW", "AddItem", "JobClaimer", "JobState"]
+if TYPE_CHECKING:  # it makes these
+    from inconcert.tasks.running.worker_lease import JobWorkerLease
+
+__all__ = ["UNDONE_NOW", "AddItem", "JobState"]
 
 _log = logging.getLogger("inconcert.tasks")
 
@@ -45,29 +47,6 @@ _A_MOMENT = 0.002  # seconds by which a job that expires comes back later, so th
 _CANCELLED, _FAILED = b"cancelled ", b"failed "  # as outcomes begin
 _NO_RESULT = b"succeeded null"
 UNDO, UNDONE_NOW = b"u", b"v"  # flags of a job that has something to undo, and of one that is being undone
-
-
-class JobClaimer(Claimer, Protocol):
-    """The worker, as its claimed jobs see it."""
-
-    observers: Observers
-    """Who is told what happens to jobs."""
-    link: ClaimLink
-    """What its jobs send to the server while they run goes through this."""
-    handles: JobLink
-    """Handles of jobs and groups reach the server through this."""
-
-    async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
-        """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
-        ...
-
-    def draw_follow_ups(self, job: "JobState", drafts: Sequence[Draft[Any]]) -> list[NewJob]:
-        """These drafts as jobs that are to follow this one."""
-        ...
-
-    async def delay_for_others(self, job: "JobState", error: Exception) -> float | None:
-        """After how many seconds another worker may claim it, as this one cannot run it; None to dead-letter it."""
-        ...
 
 
 class JobState(ClaimState):
@@ -110,7 +89,7 @@ class JobState(ClaimState):
     has_undo = False
 
     _kind = "job"
-    _claimer: JobClaimer
+    _claimer: "JobWorkerLease"
     _said = 0  # progress reports of this claim
     _outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
     _steps: Steps | None = None  # until one is asked for
@@ -121,7 +100,7 @@ class JobState(ClaimState):
 
     def __init__(
         self,
-        claimer: JobClaimer,
+        claimer: "JobWorkerLease",
         row: Row,
         envelope: Envelope,
         *,

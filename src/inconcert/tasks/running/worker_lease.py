@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
-from inconcert._claims.ends import Ack, Ended, Nack, WorkerOwner, ack
+from inconcert._claims.ends import Ack, Ended, Nack, ack
 from inconcert._claims.keys import CLAIM, keys_of, split_body
+from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
 from inconcert._claims.worker_lease import Ending, WorkerLease
@@ -79,7 +80,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         tally: Tally,
         lines: Lines,
         policy: Policy,
-        owner: WorkerOwner,
+        owner: ClaimPartition[JobState],
         suspects: Suspects,
         lease: float,
         about: bytes,

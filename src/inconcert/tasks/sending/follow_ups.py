@@ -4,9 +4,9 @@ Source: docs/explanation/tasks.md
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from inconcert._claims.ends import Ack, Ended, LeasedWorker
+from inconcert._claims.ends import Ack, Ended
 from inconcert._claims.keys import keys_of
 from inconcert._core.origin import Origin
 from inconcert._redis.protocol.commands import Argument
@@ -15,6 +15,9 @@ from inconcert.errors import InvalidPayload
 from inconcert.tasks.records.store import ACK_AND_ENQUEUE, JobKeys
 from inconcert.tasks.sending.draft import Draft, NewJob, refuse_id
 from inconcert.tasks.sending.traced import Traced
+
+if TYPE_CHECKING:  # it sends these
+    from inconcert._claims.worker_lease import WorkerLease
 
 __all__ = ["AckAndEnqueue", "draw_follow_ups"]
 
@@ -60,7 +63,9 @@ class AckAndEnqueue(Ack):
 
     __slots__ = ("_jobs", "_observers")
 
-    def __init__(self, worker: LeasedWorker, origin: Origin, keys: JobKeys, end: Ended, jobs: Sequence[NewJob]) -> None:
+    def __init__(
+        self, worker: "WorkerLease[Any]", origin: Origin, keys: JobKeys, end: Ended, jobs: Sequence[NewJob]
+    ) -> None:
         added: list[Argument] = []
         for job in jobs:
             options = job.draft.options
