@@ -17,7 +17,7 @@ from inconcert._redis.wire.inbox import Inbox, Messages
 from inconcert._redis.wire.transport import Commands
 
 if TYPE_CHECKING:  # which imports this module
-    from inconcert._core.wiring import Needs, Sleeps
+    from inconcert._core.wiring import Needs
 
 
 class ClusterWiring:
@@ -43,7 +43,7 @@ class ClusterWiring:
         if not needs.conditions.replicas:
             broadcasts = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
         self.broadcasts: Messages = broadcasts
-        self.bells: Sleeps = ShardedBells(router, inbox, session)
+        self.bells = ShardedBells(router, inbox, session)
         cluster.look_while(lambda: needs.holds() or inbox.has_waiters)
         cluster.look_while(lambda: broadcasts.has_listeners)
 

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import anyio
 
@@ -27,41 +27,12 @@ from inconcert._rules.limits import whole
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, LeaseLost, Unavailable
 
+if TYPE_CHECKING:  # it is admitted by these
+    from inconcert._core.permit_state import PermitState
+
 _log = logging.getLogger("inconcert.leases")
 
 _MOST_REPLICAS = 100
-
-
-class Granted(Protocol):
-    """A grant that is not handed out yet; it is renewed in the background."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of object that it is a right to, such as `lock`."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def is_lost(self) -> bool:
-        """True if it ended without a release."""
-        ...
-
-    async def lost(self) -> None:
-        """Wait until it is lost."""
-
-    async def renew(self) -> None:
-        """Renew it now."""
-
-    def renewal(self) -> Call:
-        """A renewal, not sent yet."""
-        ...
-
-    def release_nowait(self) -> None:
-        """Release it without waiting for the reply."""
 
 
 class _MasterKeys(NamedTuple):
@@ -153,7 +124,7 @@ class Safeguards:
         """
         self._guarded_until = time.monotonic() + self._guard - master_for
 
-    async def admit(self, leases: Sequence[Granted], *, waits: bool) -> bool:
+    async def admit(self, leases: Sequence["PermitState"], *, waits: bool) -> bool:
         """Return when the leases may be handed out; False if they may not, and are released, or were lost.
 
         Args:
@@ -194,7 +165,7 @@ class Safeguards:
 
     # Private.
 
-    async def _outlast_guard(self, leases: Sequence[Granted], *, waits: bool) -> bool:
+    async def _outlast_guard(self, leases: Sequence["PermitState"], *, waits: bool) -> bool:
         for lease in leases:  # a grant may come through the inbox, and then be ahead of the greeting's reply
             with suppress(LeaseLost):
                 await lease.renew()
@@ -205,7 +176,7 @@ class Safeguards:
                 await leases[0].lost()
         return True
 
-    async def _replicate(self, leases: Sequence[Granted]) -> None:
+    async def _replicate(self, leases: Sequence["PermitState"]) -> None:
         replicas, count = await self._acknowledged(leases)
         if count < self._count and not any(lease.is_lost for lease in leases):
             lease = leases[0]
@@ -217,7 +188,7 @@ class Safeguards:
                 name=lease.name,
             )
 
-    async def _acknowledged(self, leases: Sequence[Granted]) -> tuple[Replicas, int]:
+    async def _acknowledged(self, leases: Sequence["PermitState"]) -> tuple[Replicas, int]:
         """The number of replicas that acknowledged the leases."""
         key = leases[0].renewal().key
         while True:

@@ -1,7 +1,7 @@
 """The connections of a session: to one server, or to the masters of a cluster."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from inconcert._core.safeguards import Conditions, Safeguards
 from inconcert._redis.blocking.blocking_channel import BlockingServer
@@ -11,7 +11,7 @@ from inconcert._redis.driver.clients import Client, ClusterClient
 from inconcert._redis.driver.tokens import listen_for_tokens
 from inconcert._redis.find.master_watch import MasterWatch, sentinel_pools
 from inconcert._redis.protocol.keys import Keyspace
-from inconcert._redis.wire.bells import Bells, Sleeper
+from inconcert._redis.wire.bells import Bells
 from inconcert._redis.wire.channel import Channel
 from inconcert._redis.wire.greeting import Greeting
 from inconcert._redis.wire.inbox import Inbox, Messages
@@ -20,57 +20,8 @@ from inconcert._redis.wire.transport import Commands
 from inconcert._redis.wire.wire import Pool
 from inconcert._rules.urls import Node
 
-
-class Sleeps(Protocol):
-    """The place where idle consumers sleep."""
-
-    def sleeper(self, keys: tuple[str, ...]) -> Sleeper:
-        """A sleeper that wakes when one of these bells rings, the most urgent first."""
-        ...
-
-    def pass_on(self, key: str) -> None:
-        """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
-
-    @property
-    def waits_since(self) -> float | None:
-        """Since when a connection has not answered, by the monotonic clock; None if none needs to. From any thread."""
-        ...
-
-    async def close(self) -> None:
-        """Release the connections; commands must still be possible."""
-
-
-class Wiring(Protocol):
-    """The connections of a session."""
-
-    channel: Commands
-    inbox: Inbox
-    broadcasts: Messages
-    bells: Sleeps
-
-    safeguards: Safeguards | None
-    """What holds grants back until they may be handed out; None if nothing is demanded of them."""
-
-    async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            Unavailable: The server cannot be reached, or is of a kind that is not supported.
-        """
-
-    async def close(self) -> None:
-        """Release the parts that are not closed by themselves."""
-
-    def new_blocking_server(self, *, timeout: float) -> BlockingServer | None:
-        """Connections for a thread, of its own, while the event loop is blocked.
-
-        Args:
-            timeout: How long each step of connecting may take, in seconds.
-
-        Returns:
-            None where there cannot be any: with connections that are not the driver's own.
-        """
-        ...
+if TYPE_CHECKING:  # imported where there is a cluster
+    from inconcert._core.cluster_wiring import ClusterWiring
 
 
 class Needs(NamedTuple):
@@ -93,7 +44,7 @@ class Needs(NamedTuple):
     holds: Callable[[], bool]
 
 
-def wiring_of(client: Client, needs: Needs) -> Wiring:
+def wiring_of(client: Client, needs: Needs) -> "_ServerWiring | ClusterWiring":
     """The connections to the servers of a client, which is the user's own or made for a URL."""
     if isinstance(client, ClusterClient):
         from inconcert._core.cluster_wiring import ClusterWiring  # noqa: PLC0415 - not where there is one server
@@ -120,7 +71,7 @@ class _ServerWiring:
         self.channel: Commands = channel
         self.inbox = Inbox(wake_ups, keys.inboxes(bell) + session)
         self.broadcasts: Messages = broadcasts
-        self.bells: Sleeps = bells
+        self.bells = bells
         self._watch = MasterWatch.of(pool, self._moved)
 
     async def open(self) -> None:
