@@ -7,8 +7,6 @@ import typer
 from inconcert.cli.output import console, styled
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import print_json
-from inconcert.coordinator import Coordinator
-from inconcert.reports.explanation import Explanation
 
 
 def explain(
@@ -26,11 +24,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Tell who holds a lock, permit or leadership and who waits, or why a job, queue or schedule does not go on."""
-
-    async def question(concert: Coordinator) -> Explanation:
-        return await concert.explain(thing)
-
-    found = ask(url, namespace, question)
+    found = ask(url, namespace, lambda concert: concert.explain(thing))
     if as_json:
         print_json(found)
         return

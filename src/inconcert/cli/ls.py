@@ -10,7 +10,6 @@ from inconcert.cli.ends import refuse
 from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, print_json, print_table
-from inconcert.coordinator import Coordinator
 from inconcert.reports.report import (
     HeldEntry,
     HeldItem,
@@ -36,10 +35,7 @@ def ls(
         if ":" not in thing:
             refuse(f"{thing!r} is not KIND:NAME; write such as lock:{thing}")
 
-    async def question(concert: Coordinator) -> Inspection:
-        return await concert.inspect()
-
-    seen = ask(url, namespace, question)
+    seen = ask(url, namespace, lambda concert: concert.inspect())
     if things:
         seen = _only(seen, things)
     if as_json:

@@ -7,8 +7,6 @@ import typer
 from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import print_json, print_table, seconds
-from inconcert.coordinator import Coordinator
-from inconcert.tasks.operating.queue_stats import TaskStats
 
 
 def queues(
@@ -19,11 +17,7 @@ def queues(
     as_json: Json = False,
 ) -> None:
     """Show how much work the queues of tasks have."""
-
-    async def question(concert: Coordinator) -> TaskStats:
-        return await concert.tasks.stats(*(names or ()))
-
-    stats = ask(url, namespace, question)
+    stats = ask(url, namespace, lambda concert: concert.tasks.stats(*(names or ())))
     if as_json:
         print_json(stats)
         return

@@ -1,19 +1,15 @@
 """`inconcert schedules list`, `pause`, `resume`, `trigger`, `delete`: schedules that operators change."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from inconcert._rules.payloads import JSON
 from inconcert.cli.actions import Action, Yes
 from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import call, print_json, print_table
 from inconcert.coordinator import Coordinator
-from inconcert.tasks.following.job import Job
-from inconcert.tasks.schedules.schedules import ScheduleStatus
 
 _DELETE = Action("delete", "deleted", "schedules", "It enqueues nothing more; jobs that it has enqueued stay.")
 
@@ -25,11 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="List, pause, resume, trigger or de
 @app.command("list")
 def list_schedules(*, url: Url = None, namespace: Namespace = None, as_json: Json = False) -> None:
     """All schedules, with the last instant and the next, in UTC."""
-
-    async def question(concert: Coordinator) -> Sequence[ScheduleStatus]:
-        return await concert.schedules.list()
-
-    schedules = ask(url, namespace, question)
+    schedules = ask(url, namespace, lambda concert: concert.schedules.list())
     if as_json:
         print_json(schedules)
         return
@@ -56,11 +48,7 @@ def list_schedules(*, url: Url = None, namespace: Namespace = None, as_json: Jso
 @app.command()
 def pause(id_: Id, *, url: Url = None, namespace: Namespace = None, as_json: Json = False) -> None:
     """Let a schedule enqueue nothing until it is resumed."""
-
-    async def act(concert: Coordinator) -> bool:
-        return await concert.schedules.pause(id_)
-
-    was_changed = ask(url, namespace, act)
+    was_changed = ask(url, namespace, lambda concert: concert.schedules.pause(id_))
     if as_json:
         print_json({"paused": was_changed})
     else:
@@ -70,11 +58,7 @@ def pause(id_: Id, *, url: Url = None, namespace: Namespace = None, as_json: Jso
 @app.command()
 def resume(id_: Id, *, url: Url = None, namespace: Namespace = None, as_json: Json = False) -> None:
     """Let a paused schedule go on with its next instant."""
-
-    async def act(concert: Coordinator) -> bool:
-        return await concert.schedules.resume(id_)
-
-    was_changed = ask(url, namespace, act)
+    was_changed = ask(url, namespace, lambda concert: concert.schedules.resume(id_))
     if as_json:
         print_json({"resumed": was_changed})
     else:
@@ -84,11 +68,7 @@ def resume(id_: Id, *, url: Url = None, namespace: Namespace = None, as_json: Js
 @app.command()
 def trigger(id_: Id, *, url: Url = None, namespace: Namespace = None, as_json: Json = False) -> None:
     """Enqueue the job of a schedule now, once, also if it is paused."""
-
-    async def act(concert: Coordinator) -> Job[JSON]:
-        return await concert.schedules.trigger(id_)
-
-    job = ask(url, namespace, act)
+    job = ask(url, namespace, lambda concert: concert.schedules.trigger(id_))
     if as_json:
         print_json({"job": job.id})
     else:
