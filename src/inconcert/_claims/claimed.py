@@ -22,8 +22,6 @@ from inconcert.errors import InconcertError, NotClaimed
 if TYPE_CHECKING:  # it makes these
     from inconcert._claims.worker_lease import WorkerLease
 
-__all__ = ["ClaimState", "Claimed", "Outcome", "Row", "Verdict"]
-
 _log = logging.getLogger("inconcert.claims")
 
 _SUSPECT = 2  # workers that died with it; the claiming script has the same number

@@ -24,8 +24,6 @@ from inconcert._redis.wire.call import Call
 if TYPE_CHECKING:  # it makes these
     from inconcert._claims.worker_lease import WorkerLease
 
-__all__ = ["Comparison", "StrayClaim"]
-
 _PLACES = 1000  # of one claim; the claiming script has the same number
 
 

@@ -26,8 +26,6 @@ from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert._rules.defaults import MAX_CRASHES
 from inconcert.errors import InconcertError, NotConnected
 
-__all__ = ["AFTER_A_FAILURE", "ClaimConsumer", "Guarantee", "settle"]
-
 _log = logging.getLogger("inconcert.claims")
 
 C = TypeVar("C", bound=ClaimState)

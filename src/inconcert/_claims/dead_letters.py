@@ -17,8 +17,6 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import encode
 
-__all__ = ["DeadLetter", "DeadLetters", "Reason", "Replayed", "in_short"]
-
 _LONGEST_REASON = 1_000  # characters
 _LONGEST_TRACEBACK = 10_000  # characters, the last of it
 _MOST_SHOWN = 1000  # in one call

@@ -17,16 +17,6 @@ from inconcert.errors import InconcertError
 if TYPE_CHECKING:  # it makes these
     from inconcert._claims.worker_lease import WorkerLease
 
-__all__ = [
-    "ENDED_WITH_DEPENDENTS",
-    "Ack",
-    "Ended",
-    "Heartbeat",
-    "Nack",
-    "ack",
-    "heartbeat",
-]
-
 ENDED_WITH_DEPENDENTS = 2  # what a script returns that has ended a job with dependents
 
 

@@ -7,8 +7,6 @@ from inconcert._claims.keys import HELD, WORKERS, ClaimKeys
 from inconcert._core.session import Session
 from inconcert._redis.protocol.replies import Reply, rows
 
-__all__ = ["HeldClaim", "holding", "read_held"]
-
 _AT_ONCE = 100  # workers of which one script says what they hold
 
 

@@ -64,25 +64,6 @@ from typing import ClassVar, NamedTuple
 
 from inconcert._redis.protocol.scripts import Binder, load
 
-__all__ = [
-    "ACK",
-    "CLAIM",
-    "CLAIMED_QUEUES",
-    "COMPARE",
-    "DEAD",
-    "HEARTBEAT",
-    "HELD",
-    "HOLD_CLOCK",
-    "PROMOTE",
-    "UNSETTLE",
-    "WORKERS",
-    "ClaimKeys",
-    "QueueKeys",
-    "Scripts",
-    "keys_of",
-    "split_body",
-]
-
 
 class Scripts(NamedTuple):
     """The scripts that end claims, and move the dead, in their form with the plugs of jobs, or of items."""

@@ -22,8 +22,6 @@ from inconcert.errors import InconcertError
 if TYPE_CHECKING:  # it makes these
     from inconcert._claims.consumer import ClaimConsumer
 
-__all__ = ["ClaimPartition"]
-
 _log = logging.getLogger("inconcert.claims")
 
 C = TypeVar("C", bound=ClaimState)

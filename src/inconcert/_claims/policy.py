@@ -6,8 +6,6 @@ from typing import Protocol
 
 from inconcert._rules.limits import whole
 
-__all__ = ["Policy", "Strict", "Weighted", "check_weights"]
-
 _HEAVIEST = 1000  # one queue against another; more would be as good as never
 
 

@@ -10,8 +10,6 @@ from inconcert._claims.keys import PROMOTE, ClaimKeys, QueueKeys
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
 
-__all__ = ["Promoter"]
-
 _log = logging.getLogger("inconcert.claims")
 
 _AFTER_A_FAILURE = 1.0  # seconds

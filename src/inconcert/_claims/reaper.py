@@ -10,8 +10,6 @@ from inconcert._core.session import Session
 from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError, WrongState
 
-__all__ = ["Reaper", "put_all_back"]
-
 _log = logging.getLogger("inconcert.claims")
 
 

@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from inconcert._redis.wire.background import Failure
 
-__all__ = ["ConsumerSigns"]
-
 
 class ConsumerSigns(NamedTuple):
     """Signs of a consumer's latest acts. Instants are by the monotonic clock.

@@ -1,7 +1,5 @@
 """Suspects, which may kill their worker: such claims are handed out one at a time."""
 
-__all__ = ["Suspects"]
-
 
 class Suspects:
     """Entries with which two workers have died: a consumer holds one at a time, in all partitions."""

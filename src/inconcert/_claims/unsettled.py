@@ -13,8 +13,6 @@ from inconcert._core.session import Session
 from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError
 
-__all__ = ["unsettle"]
-
 _log = logging.getLogger("inconcert.claims")
 
 _MOST = 250  # in one script

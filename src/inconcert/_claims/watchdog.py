@@ -27,8 +27,6 @@ from inconcert._redis.blocking.blocking_channel import BlockingChannel
 from inconcert._redis.wire.background import attempt
 from inconcert.errors import InconcertError
 
-__all__ = ["Watchdog"]
-
 _log = logging.getLogger("inconcert.claims")
 
 # Of a heartbeat's lease.  A loop that stands still has renewed its heartbeat a third of the lease before, at worst; the

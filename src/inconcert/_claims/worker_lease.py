@@ -35,8 +35,6 @@ from inconcert.errors import InconcertError, NotClaimed, NotConnected
 if TYPE_CHECKING:  # it makes these
     from inconcert._claims.partition import ClaimPartition
 
-__all__ = ["Ending", "WorkerLease"]
-
 _log = logging.getLogger("inconcert.claims")
 
 C = TypeVar("C", bound=ClaimState)

@@ -11,8 +11,6 @@ from inconcert._rules.durations import Seconds
 if TYPE_CHECKING:  # it makes these
     from inconcert._claims.worker_lease import WorkerLease
 
-__all__ = ["Delivery", "ItemState"]
-
 
 class ItemState(ClaimState, Generic[T]):
     """The engine's state of a claimed item.

@@ -21,8 +21,6 @@ from inconcert.queues.shutdown import Standby
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import ItemWorkerLease, Terms
 
-__all__ = ["Getters", "OpenGetters"]
-
 _log = logging.getLogger("inconcert.queues")
 
 

@@ -7,8 +7,6 @@ from inconcert._core.session import Session
 from inconcert.queues.store import JOIN, ItemKeys
 from inconcert.queues.waiter import LONGEST_WAIT, SHORTEST_WAIT, QueueWaiter
 
-__all__ = ["Join"]
-
 
 class Join(QueueWaiter):
     """A call that waits until no item is left that is not acknowledged or dead-lettered.

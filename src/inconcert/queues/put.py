@@ -29,8 +29,6 @@ from inconcert.queues.store import LEAVE, PUT, PUT_PLAIN, ItemKeys, LineKeys, it
 from inconcert.queues.waiter import LONGEST_WAIT, SHORTEST_WAIT, QueueWaiter
 from inconcert.queues.worker_lease import QueueOrder
 
-__all__ = ["NewItems", "Put", "PutTerms", "check_putting", "item_codec", "put_once", "was_put_in"]
-
 _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
 _IN, _THERE, _SHUT, _BEHIND_OTHERS = 1, 2, 3, -1  # what the script returns

@@ -22,8 +22,6 @@ from inconcert.queues.shutdown import OPEN, SHUT_AT_ONCE, SHUT_DOWN, set_state
 from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState, read_state
 from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
-__all__ = ["DeadItem", "Queue", "QueueCounts", "put_terms_of"]
-
 _MOST_AT_ONCE = 500  # items of one get_many()
 
 _MOST = 500  # items in one script that drops them

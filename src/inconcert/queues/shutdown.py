@@ -8,8 +8,6 @@ from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert.errors import OutcomeUnknown, Unavailable
 from inconcert.queues.store import SHUT, STANDBY, ItemKeys
 
-__all__ = ["OPEN", "SHUT_AT_ONCE", "SHUT_DOWN", "Standby", "set_state"]
-
 OPEN, SHUT_DOWN, SHUT_AT_ONCE = 0, 1, 2  # states of a queue, as the script knows them
 
 _ASK_AGAIN = 30.0  # seconds; the server forgets after 60 s who waits

@@ -18,24 +18,6 @@ from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.replies import Reply, rows
 from inconcert._redis.protocol.scripts import load
 
-__all__ = [
-    "ACK",
-    "GET",
-    "INSPECT",
-    "JOIN",
-    "LEAVE",
-    "PURGE_READY",
-    "PUT",
-    "PUT_PLAIN",
-    "SHUT",
-    "STANDBY",
-    "ItemKeys",
-    "ItemRow",
-    "QueueState",
-    "item_of",
-    "read_state",
-]
-
 
 def item_of(queue: str) -> str:
     """The kind as which an item of this queue is signed: it is valid only there."""

@@ -10,8 +10,6 @@ from inconcert._core.session import Session
 from inconcert._redis.wire.inbox import InboxReceiver
 from inconcert.errors import InconcertError
 
-__all__ = ["LONGEST_WAIT", "SHORTEST_WAIT", "QueueWaiter"]
-
 SHORTEST_WAIT, LONGEST_WAIT = 2.0, 5.0  # seconds after which a waiter asks again, even without a notification
 
 

@@ -20,8 +20,6 @@ from inconcert.errors import UnreadablePayload
 from inconcert.queues.delivery import ItemState
 from inconcert.queues.store import ACK, GET, ItemKeys, item_of
 
-__all__ = ["ItemWorkerLease", "QueueOrder", "Terms", "read_item"]
-
 QueueOrder = Literal["fifo", "lifo"]
 """Where items are put in: behind all that is there, or before; they are always taken from the front."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:  # a worker is imported when it runs
     from inconcert.tasks.running.lifespan import Lifespan
     from inconcert.tasks.running.worker import Middleware
 
-__all__ = ["TaskParts"]
-
 
 class TaskParts:
     """The parts of one coordinator.

@@ -47,8 +47,6 @@ if TYPE_CHECKING:  # imported with the first task
     from inconcert.tasks.sending.options import JobOptions
     from inconcert.tasks.sending.task import Task
 
-__all__ = ["TaskCoordinator", "parts_of"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 L = TypeVar("L", bound=Callable[[], AbstractAsyncContextManager[object]])

@@ -6,8 +6,6 @@ from inconcert._core.session import Session
 from inconcert.tasks.records.store import JobKeys
 from inconcert.tasks.running.effects import Effects
 
-__all__ = ["ClaimLink"]
-
 
 class ClaimLink(NamedTuple):
     """One for all jobs that a worker holds."""

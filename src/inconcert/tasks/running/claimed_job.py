@@ -19,8 +19,6 @@ from inconcert.tasks.sending.draft import Draft
 if TYPE_CHECKING:  # a group is imported when it is asked for
     from inconcert.tasks.sending.group import Group
 
-__all__ = ["ClaimedJob", "HandedOutJob", "current_job", "job_in", "lifespan_values", "state_of"]
-
 T = TypeVar("T")
 
 lifespan_values: ContextVar[tuple[Any, ...]] = ContextVar("inconcert_lifespan", default=())  # one, if there is one

@@ -38,8 +38,6 @@ from inconcert.tasks.running.unknown_tasks import UnknownTasks
 from inconcert.tasks.running.worker_lease import JobWorkerLease
 from inconcert.tasks.running.workers import describe
 
-__all__ = ["Consumer", "confirmed", "signs_of"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 

@@ -15,8 +15,6 @@ from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire.call import Call, Callers
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
-__all__ = ["Effects"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 

@@ -17,8 +17,6 @@ from inconcert.tasks.records.arguments import encode_result
 from inconcert.tasks.running.job_state import AddItem, JobState
 from inconcert.tasks.running.stream_writer import append_items
 
-__all__ = ["begin_stream"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _MOST = 500  # items in one script

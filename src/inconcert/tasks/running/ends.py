@@ -11,8 +11,6 @@ from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
 from inconcert.tasks.records.store import ACK_WITH_PLUGS, JobKeys
 
-__all__ = ["PlainAck", "ack_with_plugs"]
-
 _HAS_MORE = 3  # what the plain form of the script answers of a job that it does not end
 
 

@@ -10,8 +10,6 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.records.dependents import Relay
 from inconcert.tasks.records.store import END_EXPIRED, QUEUED_IDS, STATS, WAITING_IDS, JobKeys, JobKeyspace, StatsRow
 
-__all__ = ["Expiry"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _AT_ONCE = 250  # jobs that a script looks at

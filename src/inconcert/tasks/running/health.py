@@ -9,8 +9,6 @@ from typing import Literal
 from inconcert._claims.signs import ConsumerSigns
 from inconcert.tasks.running.health_server import Answer, HealthServer
 
-__all__ = ["HealthReport", "HealthState", "WorkerHealth", "WorkerSigns", "judge_live", "judge_ready", "watched"]
-
 HealthState = Literal["live", "ready", "busy", "starting", "draining", "stuck", "blocked", "ended"]
 """What a worker does, in one word; see `HealthReport`."""
 

@@ -11,8 +11,6 @@ from typing import Self
 
 from inconcert.tasks.running.threaded_server import Address, ThreadedServer
 
-__all__ = ["Answer", "HealthServer"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 Answer = tuple[bool, Mapping[str, object]]

@@ -36,8 +36,6 @@ from inconcert.tasks.sending.task import Task
 if TYPE_CHECKING:  # it makes these
     from inconcert.tasks.running.worker_lease import JobWorkerLease
 
-__all__ = ["UNDONE_NOW", "AddItem", "JobState"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 AddItem = Callable[[object], Awaitable[None]]

@@ -18,8 +18,6 @@ from inconcert._core.cancellation import cancel_all
 from inconcert._core.shield import run_shielded
 from inconcert.tasks.running.claimed_job import lifespan_values
 
-__all__ = ["Lifespan"]
-
 
 class Lifespan:
     """The lifespan of one coordinator.

@@ -16,8 +16,6 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.records.store import LIFT_LIMITS, JobKeys, JobKeyspace
 from inconcert.tasks.running.registry import Registry
 
-__all__ = ["LiftedLimits"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _QUIET = 120.0  # seconds in which no job of an older release has brought a limit back; a worker looks once a minute

@@ -22,8 +22,6 @@ from inconcert.tasks.records.store import LET_IN, JobKeys, JobKeyspace
 from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.running.registry import Registry
 
-__all__ = ["Lines"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _PERIOD = 5.0  # seconds between looks while there are lines, or tasks whose jobs may wait in some

@@ -8,8 +8,6 @@ from inconcert.tasks.records.group_ids import group_of
 from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.running.worker_lease import JobWorkerLease
 
-__all__ = ["OnceWorkerLease"]
-
 
 class OnceWorkerLease(JobWorkerLease):
     """As `JobWorkerLease`; it also keeps the stored form of its jobs, until they are handed out."""

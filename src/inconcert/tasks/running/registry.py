@@ -12,8 +12,6 @@ from inconcert.tasks.sending.enqueue import EnqueueBatcher
 from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.task import Task
 
-__all__ = ["Registry"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 N = TypeVar("N", Limit, Rate)

@@ -16,8 +16,6 @@ from inconcert.tasks.running.expiry import Expiry
 from inconcert.tasks.running.lifted_limits import LiftedLimits
 from inconcert.tasks.running.registry import Registry
 
-__all__ = ["ServedQueues"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 50.0, 60.0  # seconds

@@ -16,8 +16,6 @@ from inconcert.tasks.records.store import COMMIT_STEP, RECEIVE, SAVE_CURSOR
 if TYPE_CHECKING:  # it makes one of these
     from inconcert.tasks.running.job_state import JobState
 
-__all__ = ["JobStepStore"]
-
 
 class JobStepStore(StepStore):
     """That of one job.

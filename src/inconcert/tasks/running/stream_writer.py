@@ -24,8 +24,6 @@ from inconcert.tasks.records.arguments import encode_result
 from inconcert.tasks.records.store import APPEND_ITEMS
 from inconcert.tasks.running.job_state import JobState
 
-__all__ = ["append_items", "run_unwritten", "write_stream"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _MOST = 500  # items in one script, and that wait to be sent

@@ -15,8 +15,6 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.records.dependents import Relay
 from inconcert.tasks.records.store import ASK_AGAIN, SWEEP_GROUPS, SWEEP_NAMES, JobKeyspace
 
-__all__ = ["Asker", "Sweeper"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 200.0, 300.0  # seconds; what stays too long only takes memory

@@ -22,8 +22,6 @@ from inconcert.tasks.records.counts import DAY, HOUR, MOST_LATELY, Lately, Outco
 from inconcert.tasks.records.store import ADD_COUNTS, JobKeyspace
 from inconcert.tasks.running.job_state import JobState
 
-__all__ = ["Tally"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 8.0, 12.0  # seconds

@@ -18,8 +18,6 @@ from inconcert.tasks.records.history import history_note
 from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.task import Task
 
-__all__ = ["completed", "lacking", "queue_of", "within_deadline"]
-
 _PLAIN = Options()
 
 

@@ -16,8 +16,6 @@ from typing import Any, TypeAlias
 
 from inconcert._redis.wire.own_sockets import own_sockets
 
-__all__ = ["MOST", "Address", "ThreadedServer"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 MOST = 64  # connections at once, each with a thread

@@ -15,8 +15,6 @@ from inconcert.errors import InconcertError, UnknownTask
 from inconcert.tasks.records.store import NOTE_UNKNOWN, JobKeys
 from inconcert.tasks.running.job_state import JobState
 
-__all__ = ["UnknownTasks"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _SOONEST, _LATEST = 1.0, 5.0  # seconds until a job that was given back comes to a worker again

@@ -31,8 +31,6 @@ from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.running.registry import Registry
 from inconcert.tasks.running.stream_writer import run_unwritten, write_stream
 
-__all__ = ["Middleware", "Worker"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _MOST_NAMES = 20  # of tasks in one line of the log

@@ -41,8 +41,6 @@ from inconcert.tasks.sending.draft import Draft, NewJob
 from inconcert.tasks.sending.follow_ups import AckAndEnqueue, draw_follow_ups
 from inconcert.tasks.sending.task import Task
 
-__all__ = ["JobWorkerLease"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _LIMITS_IN_USE = 2  # what a claim answers if it met a job that has limits; with plugs, as long as some are in use

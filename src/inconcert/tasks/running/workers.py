@@ -16,8 +16,6 @@ from inconcert._core.session import SessionRef
 from inconcert._redis.protocol.replies import Reply, rows
 from inconcert.tasks.records.store import COUNT_CLAIMED, DESCRIBED, ClaimedCount, JobKeys, JobKeyspace
 
-__all__ = ["RunningJob", "WorkerStatus", "Workers", "consumer_of", "describe"]
-
 _NAME = re.compile(rb'(?:hmac1 \S+ \S+ )?\{"name":("(?:[^"\\]|\\.)*")')  # at the beginning of an envelope
 _AT_ONCE = 100  # workers of which one script counts what they hold
 

@@ -15,8 +15,6 @@ from inconcert._rules.signing import KeyRing
 from inconcert.tasks.records.store import DEBOUNCE
 from inconcert.tasks.sending.draft import NewJob, stored_as
 
-__all__ = ["DebouncedJob"]
-
 _ADDED, _COME_AGAIN, _BEGIN_AGAIN = 1, 4, 5  # what the script answers
 
 

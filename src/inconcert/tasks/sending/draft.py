@@ -23,19 +23,6 @@ from inconcert.tasks.records.store import (
 )
 from inconcert.tasks.sending.options import Options
 
-__all__ = [
-    "Draft",
-    "NewJob",
-    "Pattern",
-    "check_partition",
-    "enqueue",
-    "enqueue_own",
-    "enqueue_plain",
-    "refuse_id",
-    "stored_as",
-    "with_options",
-]
-
 R_co = TypeVar("R_co", covariant=True)
 
 _ID_AND_TEXT = itemgetter(0, 3)  # of a NewJob

@@ -6,8 +6,6 @@ from inconcert._core.session import Session
 from inconcert._redis.protocol.commands import Argument
 from inconcert.tasks.sending.draft import Draft, stored_as
 
-__all__ = ["DueJobs"]
-
 
 class DueJobs:
     """One job for each of these instants.

@@ -24,8 +24,6 @@ from inconcert.tasks.sending.draft import Draft, NewJob, enqueue, enqueue_own, e
 from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.traced import Traced
 
-__all__ = ["EnqueueBatcher", "EnqueueMiddleware"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 R = TypeVar("R")

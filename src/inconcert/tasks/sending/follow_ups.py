@@ -19,8 +19,6 @@ from inconcert.tasks.sending.traced import Traced
 if TYPE_CHECKING:  # it sends these
     from inconcert._claims.worker_lease import WorkerLease
 
-__all__ = ["AckAndEnqueue", "draw_follow_ups"]
-
 _MOST = 100  # of one job: one script adds all of them
 _MOST_BYTES = 2**20  # of one job, likewise
 

@@ -34,8 +34,6 @@ from inconcert.tasks.sending.draft import Draft, NewJob, refuse_id
 from inconcert.tasks.sending.group_calls import Calls, check_call, check_calls, check_member, each_call
 from inconcert.tasks.sending.traced import Traced
 
-__all__ = ["Group", "GroupProgress", "GroupWhen", "open_group"]
-
 _log = logging.getLogger("inconcert.tasks")
 
 _MOST = 500  # members in one script

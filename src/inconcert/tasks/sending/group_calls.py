@@ -6,8 +6,6 @@ from typing import Any, TypeAlias
 from inconcert.tasks.records.store import JobKeyspace
 from inconcert.tasks.sending.draft import Draft, check_partition, refuse_id
 
-__all__ = ["Calls", "check_call", "check_calls", "check_member", "each_call"]
-
 Calls: TypeAlias = Iterable[Draft[Any]] | AsyncIterable[Draft[Any]]
 """Jobs that are not enqueued yet, made by `Task.call`."""
 

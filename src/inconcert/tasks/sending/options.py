@@ -17,9 +17,6 @@ from inconcert.tasks.following.job import Job
 from inconcert.tasks.records.envelope import Envelope, marks_of, terms_of
 from inconcert.tasks.records.history import history_note
 
-__all__ = ["EvenIf", "JobOptions", "Options", "UniqueUntil", "own_terms"]
-
-
 _MOST_PARENTS = 100  # of one job: one script checks all of them
 _MOST_HEADER_BYTES = 8_192  # of one job, encoded
 

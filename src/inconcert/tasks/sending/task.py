@@ -16,8 +16,6 @@ from inconcert.tasks.sending.draft import Draft, Pattern, with_options
 from inconcert.tasks.sending.enqueue import EnqueueBatcher
 from inconcert.tasks.sending.options import JobOptions, Options, own_terms
 
-__all__ = ["Bound", "Task", "draft_of", "name_of_task"]
-
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")

@@ -7,8 +7,6 @@ from inconcert.tasks.records.deaths import DeadJob
 from inconcert.tasks.records.store import JobKeyspace
 from inconcert.tasks.sending.task import Task
 
-__all__ = ["told_of_deaths"]
-
 _SOME = DeadJob(id="1.1.0", task="task", args=[1], kwargs={"name": 1}, reason="ValueError", attempts=1)
 
 

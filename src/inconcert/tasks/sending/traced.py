@@ -8,8 +8,6 @@ from inconcert._core.observer import Observers
 from inconcert.tasks.following.job import Job
 from inconcert.tasks.sending.draft import Draft, NewJob
 
-__all__ = ["Traced"]
-
 
 class Traced:
     """Jobs are enqueued in this block.
