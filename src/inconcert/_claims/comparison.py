@@ -32,7 +32,6 @@ class StrayClaim(NamedTuple):
 
     Attributes:
         id: Which job or item.
-        place: Of its claim.
         queue: The name of its queue.
     """
 
@@ -45,7 +44,6 @@ class Comparison(Call):
     """The call that asks in what the server and a worker differ.
 
     Args:
-        worker: Which worker.
         keys: The keys of everything claimed under its tag.
         held: Its claims that have not ended.
         number: Of its next claim, or of one that is not answered yet.

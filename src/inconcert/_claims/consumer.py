@@ -51,7 +51,6 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     rings, so an idle consumer costs heartbeats; and one that does not answer is left out for a while.
 
     Args:
-        session: The open session.
         places: The keys of each partition, and where to claim from.
         to_the_front: Whether due entries go to the front of its queue.
     """

@@ -106,7 +106,6 @@ class DeadLetters:
     """The dead letters under one tag.
 
     Args:
-        ref: Refers to the open session.
         keys: The keys of everything claimed under that tag.
     """
 

@@ -162,7 +162,6 @@ class QueueKeys(NamedTuple):
     Attributes:
         name: The name of the queue; empty if there is only one.
         queue: Its list of ids.
-        bell: Its bell.
         delayed: Its set of entries that are due later.
     """
 

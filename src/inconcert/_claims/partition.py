@@ -33,17 +33,12 @@ class ClaimPartition(Generic[C]):
     """One partition of a consumer: it claims by one worker after the other, a new one when the last was presumed dead.
 
     Args:
-        session: The open session.
         number: Which one, from 0.
-        keys: Its keys.
-        queues: Where to claim from.
-        owner: The consumer.
         new_worker: Makes a worker that has not begun.
         to_the_front: Whether due entries go to the front of its queue.
         max_crashes: How many workers may die with something before it is dead-lettered, unless it says otherwise.
 
     Attributes:
-        number: Which one.
         bells: The bells of its queues.
         promoter: Moves due entries.
         worker: The one that claims now; None before the first claim.

@@ -22,7 +22,6 @@ class Promoter:
     claim returns when, and the consumer passes that to its promoter.
 
     Args:
-        session: The open session.
         keys: The keys of everything claimed under one tag.
         queues: The queues whose delayed items to move.
         to_the_front: Whether due entries go to the front of its queue.

@@ -20,7 +20,6 @@ class Reaper:
     workers died are dead-lettered: they may be what kills them.
 
     Args:
-        session: The open session.
         keys: The keys of everything claimed under one tag.
         max_crashes: How many, unless what was claimed says otherwise.
         on_news: Called when something that has dependents was dead-lettered.

@@ -42,9 +42,6 @@ class Watchdog:
     """The thread of one consumer.
 
     Its connections, opened when needed, are set up like those of the workers. Where that is not possible it only logs.
-
-    Args:
-        session: The open session.
     """
 
     def __init__(self, session: Session) -> None:

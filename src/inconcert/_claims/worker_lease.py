@@ -53,7 +53,6 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     """One worker: it is alive while its lease is renewed, and holds its claims.
 
     Args:
-        session: The open session.
         keys: The keys of everything claimed under one tag.
         queues: The queues to claim from.
         policy: Chooses the order of the queues for each claim.

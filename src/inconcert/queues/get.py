@@ -25,11 +25,7 @@ _log = logging.getLogger("inconcert.queues")
 
 
 class Getters:
-    """All calls of `get` while a coordinator is open.
-
-    Args:
-        ref: Refers to the open session.
-    """
+    """All calls of `get` while a coordinator is open."""
 
     def __init__(self, ref: SessionRef) -> None:
         self._ref = ref
@@ -62,8 +58,6 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
     """The waiters for items of one queue, on the same terms.
 
     Args:
-        session: The open session.
-        keys: The keys of the queue.
         terms: How its items are claimed.
 
     Attributes:
@@ -264,7 +258,6 @@ class _Getter(asyncio.Future[ItemState[Any]]):
         lingers: Whether it waits on for more when the first of its call has an item.
 
     Attributes:
-        lingers: As given.
         followers: The others of its call, if it is the first.
     """
 

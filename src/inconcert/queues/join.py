@@ -12,8 +12,6 @@ class Join(QueueWaiter):
     """A call that waits until no item is left that is not acknowledged or dead-lettered.
 
     Args:
-        session: The open session.
-        keys: The keys of the queue.
         name: The queue's name.
     """
 

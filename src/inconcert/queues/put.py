@@ -92,7 +92,6 @@ class NewItems:
 
     Args:
         origin: Where they come from.
-        keys: The keys of the queue.
         name: The queue's name.
         items: The items to put in.
         codec: How they are written.
@@ -184,13 +183,7 @@ class NewItems:
 
 
 class Put(QueueWaiter):
-    """A call that waits for room, in line, and puts in some items, all of them or none.
-
-    Args:
-        session: The open session.
-        keys: The keys of the queue.
-        items: The items to put in.
-    """
+    """A call that waits for room, in line, and puts in some items, all of them or none."""
 
     verb = "put"
 

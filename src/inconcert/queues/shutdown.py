@@ -26,8 +26,6 @@ class Standby(InboxReceiver):
     """A consumer that finds nothing, and is told when its queue is shut down.
 
     Args:
-        session: The open session.
-        keys: The keys of the queue.
         on_told: Called when it is to look again.
     """
 

@@ -37,7 +37,6 @@ class ItemKeys(ClaimKeys, plugs="items"):
     """The keys of one queue of items; they share one slot.
 
     Args:
-        keys: The keys of the namespace.
         name: Which queue.
 
     Raises:

@@ -17,15 +17,12 @@ class QueueWaiter(InboxReceiver):
     """Waits for messages to one address.
 
     Args:
-        session: The open session.
         queue: The name of the queue.
         key: Of whose scripts.
         address: To whom they send.
 
     Attributes:
         verb: What was called.
-        queue: As given.
-        address: As given.
         since: Since when, by the local monotonic clock.
     """
 

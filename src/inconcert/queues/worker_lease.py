@@ -51,8 +51,6 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
     """A worker that claims items.
 
     Args:
-        session: The open session.
-        keys: The keys of the queue.
         terms: How it claims them.
         owner: See `WorkerLease`.
     """

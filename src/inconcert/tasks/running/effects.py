@@ -19,11 +19,7 @@ _log = logging.getLogger("inconcert.tasks")
 
 
 class Effects:
-    """Those of one worker.
-
-    Args:
-        session: The open session.
-    """
+    """Those of one worker."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -92,7 +88,6 @@ class _Effect(Call):
     """A call that keeps what has happened.
 
     Attributes:
-        what: What that is.
         kept: The future of the reply, of whichever sending.
     """
 

@@ -30,11 +30,7 @@ def begin_stream(job: JobState) -> AddItem:
 
 
 class _Emitter:
-    """Adds the items of one attempt to the stream of its job, in the order of the calls.
-
-    Args:
-        job: Which job.
-    """
+    """Adds the items of one attempt to the stream of its job, in the order of the calls."""
 
     def __init__(self, job: JobState) -> None:
         self._job = job

@@ -22,8 +22,6 @@ class Expiry:
     Any number may look at once, without a lock.  The server's clock decides.
 
     Args:
-        session: The open session.
-        jobs: The keys of all jobs.
         relay: Passes on what ends here to those that wait for it.
     """
 

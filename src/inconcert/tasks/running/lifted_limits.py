@@ -26,8 +26,6 @@ class LiftedLimits:
     """Lifts what the server knew of when the worker started, and its tasks do not have: what comes later is newer.
 
     Args:
-        session: The open session.
-        jobs: The keys of all jobs.
         queues: The queues that the consumer serves.
         registry: The tasks of this process.
     """

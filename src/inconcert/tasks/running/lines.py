@@ -32,8 +32,6 @@ class Lines:
     """Looks when it starts, when it is asked to, and when the server said. Any number may work at once, without a lock.
 
     Args:
-        session: The open session.
-        jobs: The keys of all jobs.
         registry: The tasks of this process.
     """
 

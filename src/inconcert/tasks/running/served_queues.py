@@ -30,7 +30,6 @@ class ServedQueues:
     It checks the queues of the tasks of this process, and those that any consumer has served in the last day.
 
     Args:
-        session: The open session.
         jobs: The keys of all jobs; the consumers of queues are known in their first partition.
         queues: The queues that the consumer serves.
         registry: The tasks of this process.

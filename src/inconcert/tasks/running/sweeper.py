@@ -24,12 +24,7 @@ _LONGEST_WAIT = 30.0  # seconds, as in tasks/ask_again
 
 
 class Sweeper:
-    """Sweeps when it begins, and every few minutes. Any number of sweepers may work at once, without a lock.
-
-    Args:
-        session: The open session.
-        jobs: The keys of all jobs.
-    """
+    """Sweeps when it begins, and every few minutes. Any number of sweepers may work at once, without a lock."""
 
     def __init__(self, session: Session, jobs: JobKeyspace) -> None:
         self._session = session
@@ -58,8 +53,6 @@ class Asker:
     The server says when to ask next, so any number of askers cause as much work as one.
 
     Args:
-        session: The open session.
-        jobs: The keys of all jobs.
         relay: Passes on the jobs that are found.
     """
 

@@ -46,8 +46,6 @@ class Tally:
     where it is said how long they took.
 
     Args:
-        session: The open session.
-        jobs: The keys of all jobs.
         is_on: Whether it counts at all.
     """
 

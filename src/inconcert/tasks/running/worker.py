@@ -46,7 +46,6 @@ class Worker:
     the running jobs are cancelled too, and requeued at the front at once.
 
     Args:
-        ref: Refers to the open session.
         consumer: Where jobs come from; opened and closed by the worker.
         registry: The functions.
         concurrency: How many jobs may run at once, 1 or more.

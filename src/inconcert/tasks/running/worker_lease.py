@@ -51,8 +51,6 @@ class JobWorkerLease(WorkerLease[JobState]):
     """A worker that runs jobs of one partition.
 
     Args:
-        session: The open session.
-        jobs: The keys of all jobs.
         number: Which partition.
         queues: Names of the queues to claim from.
         registry: The tasks of this process.

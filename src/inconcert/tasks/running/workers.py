@@ -119,12 +119,7 @@ def consumer_of(worker: str, said: bytes) -> str:
 
 
 class Workers:
-    """The workers of a namespace.
-
-    Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
-    """
+    """The workers of a namespace."""
 
     def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
         self._ref = ref

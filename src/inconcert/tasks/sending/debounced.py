@@ -24,9 +24,6 @@ class DebouncedJob:
     Args:
         job: The job, if it is a new one.
         key_ring: The keys that sign it.
-
-    Attributes:
-        job: As given.
     """
 
     __slots__ = ("_key_ring", "_numbers", "_place", "_waits", "job")

@@ -11,14 +11,12 @@ class DueJobs:
     """One job for each of these instants.
 
     Args:
-        session: The open session.
         task: The name of the task.
         queue: Where they go.
         instants: In server ms, in order.
         draft: Instant -> the id of its job, and the job.
 
     Attributes:
-        ids: Of the jobs.
         arguments: As scripts take them: instant, id and envelope of each.
     """
 

@@ -49,8 +49,6 @@ class EnqueueBatcher:
     """Sends new jobs to the server, in batches.
 
     Args:
-        ref: Refers to the open session.
-        jobs: The keys of all jobs.
         watches: The waits for jobs in this process.
 
     Attributes:
