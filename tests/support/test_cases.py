@@ -1,7 +1,7 @@
 """The choice of cases: fewer of them, and none left out without a reason."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -73,8 +73,7 @@ def test_cases_take_turns(folder: str, pytester: pytest.Pytester) -> None:
     )
     pytester.mkdir(folder)
     pytester.path.joinpath(folder, "test_in_turn.py").write_text(IN_TURN)
-    collect: Any = pytester.inline_genitems  # pyright: ignore[reportUnknownMemberType] - its types have holes
-    items, _ = collect(folder)
+    items, _ = cast("Any", pytester).inline_genitems(folder)
     every = {item.name for item in items}
     given = {"one_each": None, "one_fake_each": None, "each_value": False, "in_turn": 3}
     days = [{item.name for item in chosen(items, SimpleNamespace(**given, day=day))} for day in range(3)]

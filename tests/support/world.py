@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Literal
 
 from inconcert._redis.operate.rights import Server, least_rights
@@ -69,7 +70,12 @@ class World:
 
 def world() -> World:
     """The world of this process."""
-    return World(**json.loads(os.environ.get(_VARIABLE, "{}")))
+    return _read(os.environ.get(_VARIABLE, "{}"))
+
+
+@cache
+def _read(text: str) -> World:
+    return World(**json.loads(text))
 
 
 def examples(usual: int) -> int:
