@@ -494,6 +494,21 @@ async def test_cancelled_getter_leaves_its_item_to_the_next(any_concert: Coordin
     await eventually(lambda: _is(queue, ready=1, claimed=1))
 
 
+async def test_getter_that_is_cancelled_while_it_claims_takes_nothing(any_concert: Coordinator) -> None:
+    """Its item is at the front again, and that was no attempt."""
+    queue = any_concert.queue("q")
+    await queue.put_many([1, 2, 3])
+    assert await take(queue, 1) == [1]
+    getting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)  # its claim is under way
+    getting.cancel()
+    await asyncio.wait([getting])
+    assert getting.cancelled()
+    await eventually(lambda: _is(queue, ready=2, claimed=0))
+    delivery = await queue.get()
+    assert (delivery.item, delivery.attempt) == (2, 1)
+
+
 async def _is(queue: Queue[Any], **expected: int) -> bool:
     counts = await queue.counts()
     return all(getattr(counts, part) == count for part, count in expected.items())

@@ -377,7 +377,7 @@ STARTED_ONCE = {
         "create_task(steps.take(name, call, in_thread, may_change=may_change))",
     },
     "once.py": {"create_task(_refresh(wanted, _Turn(session)))"},  # which logs each error
-    "queues/get.py": {"create_task(self._serve_all())"},
+    "queues/get.py": {"create_task(self._serve_all(pause))"},
     "quorum/rounds.py": {"create_task(work)"},
     "sql/database.py": {"create_task(work)"},
     "rate_limiter.py": {"call_later(self.recheck)", "call_later(self._use_at)"},

@@ -190,11 +190,10 @@ HELD = load("claims/held").bind(ClaimKeys)
 
 
 def split_body(body: bytes) -> tuple[int, bytes]:
-    """The time at which it was put in, in server ms, and its text; 0 if the time cannot be read."""
+    """The time at which a job was enqueued, in server ms, and its text; 0 if the time cannot be read."""
     put_ms, _, text = body.partition(b" ")
-    if text[:1].isdigit():  # for how many crashes it is good, and its limits; or an item that is a number
-        _, _, after = text.partition(b" ")
-        text = after or text
+    if text[:1].isdigit():  # for how many crashes it is good, and its limits
+        _, _, text = text.partition(b" ")
         if text[:1] == b"#":  # in which history its end is to be
             _, _, text = text.partition(b" ")
     return (int(put_ms), text) if put_ms.isdigit() else (0, body)

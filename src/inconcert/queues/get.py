@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -20,6 +21,8 @@ from inconcert.queues.delivery import Delivery, ItemState
 from inconcert.queues.shutdown import Standby
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import ItemWorkerLease, Terms
+
+_Pause = Callable[[], Awaitable[None]]
 
 _log = logging.getLogger("inconcert.queues")
 
@@ -79,6 +82,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         self._late: list[_Getter] = []  # those that are to leave: their calls take only what came with the first item
         self._left_over: deque[ItemState[Any]] = deque()  # settled for a waiter that has gone
         self._is_unsure = False  # the reply of a claim may have been lost
+        self._is_served = False  # whether something claims for them: a task of ours, or at first that of a waiter
         self._serving: asyncio.Task[None] | None = None
 
     async def get(self, timeout: float | None, limit: int, within: float) -> list[ItemState[Any]]:
@@ -89,8 +93,11 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         self._getters.update(dict.fromkeys(getters))
         if timeout == 0:
             self._impatient.update(getters)
-        self._serve(is_urgent=timeout == 0)
         try:
+            if self._is_served or timeout or self._terms.delivery == "at_most_once":
+                self._serve(is_urgent=timeout == 0)
+            else:
+                await self._serve_here()
             if timeout:
                 await asyncio.wait([first], timeout=timeout)
             else:
@@ -138,36 +145,64 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         if not self._getters:
             self.interrupt()  # no waiter is left to sleep for
 
-    def _serve(self, *, is_urgent: bool) -> None:
-        if self._serving is None:
-            self._serving = asyncio.create_task(self._serve_all())
-        elif is_urgent:
-            self.interrupt()
-
-    async def _serve_all(self) -> None:
-        """Claim for all waiters, until there are none. Cancelling a waiter does not cancel this."""
+    async def _serve_here(self) -> None:
+        """Claim once in the task of the first waiter: if there is an item, it goes on in the same turn of the loop."""
+        self._is_served = True
+        pause: _Pause | None = None
         try:
-            while self._getters or self._may_hold_unseen:
-                asked = set(self._impatient)
-                try:
-                    if await self._serve_some(asked):
-                        await self.sleep()
-                except (Unavailable, OutcomeUnknown) as error:
-                    _log.warning("items of queue %r cannot be claimed yet: %s", self._terms.name, error)
-                    self._is_unsure = self._is_unsure or isinstance(error, OutcomeUnknown)
-                    self._fail(asked & self._impatient, error)
-                    await anyio.sleep(AFTER_A_FAILURE)
+            pause = await self._serve_once()
         except Exception as error:  # noqa: BLE001 - the waiters raise it
             self._fail(self._getters, error)
         finally:
-            self._serving = None
+            self._is_served = False
+            if self._getters or self._may_hold_unseen:
+                self._serve_on(pause)
+
+    def _serve(self, *, is_urgent: bool) -> None:
+        if not self._is_served:
+            self._serve_on(None)
+        elif is_urgent:
+            self.interrupt()
+
+    def _serve_on(self, pause: "_Pause | None") -> None:
+        self._is_served = True
+        self._serving = self._session.loop.create_task(self._serve_all(pause))
+
+    async def _serve_all(self, pause: "_Pause | None") -> None:
+        """Claim for all waiters, until there are none, after this pause. Cancelling a waiter does not cancel this."""
+        try:
+            while True:
+                if pause is not None:
+                    await pause()
+                if not self._getters and not self._may_hold_unseen:
+                    return
+                pause = await self._serve_once()
+        except Exception as error:  # noqa: BLE001 - the waiters raise it
+            self._fail(self._getters, error)
+        finally:
+            self._is_served, self._serving = False, None
+
+    async def _serve_once(self) -> "_Pause | None":
+        """Claim for all waiters once; returns what to wait for before the next time."""
+        asked = set(self._impatient)
+        try:
+            return self.sleep if await self._serve_some(asked) else None
+        except (Unavailable, OutcomeUnknown) as error:
+            _log.warning("items of queue %r cannot be claimed yet: %s", self._terms.name, error)
+            self._is_unsure = self._is_unsure or isinstance(error, OutcomeUnknown)
+            self._fail(asked & self._impatient, error)
+            return partial(anyio.sleep, AFTER_A_FAILURE)
 
     async def _serve_some(self, asked: "set[_Getter]") -> bool:
         """Claim for all once, of which these do not wait; returns whether to sleep then, because nothing is left."""
         while self._left_over and self._getters:
             self._take_back(self._left_over.popleft())
         wanted = len(self._getters) or int(self._may_hold_unseen)
-        items, due_in = await self.try_claim(wanted, everywhere=True) if wanted else ([], None)
+        try:
+            items, due_in = await self.try_claim(wanted, everywhere=True) if wanted else ([], None)
+        except asyncio.CancelledError:  # the waiter whose task this is has gone: the next claim returns the same
+            self._is_unsure = True
+            raise
         self._is_unsure = self._is_unsure and not wanted
         if not items and due_in == 0:
             await self.promote()

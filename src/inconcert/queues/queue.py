@@ -6,7 +6,6 @@ from typing import Any, Generic, Self, get_args
 
 from inconcert._claims.consumer import Guarantee
 from inconcert._claims.dead_letters import DeadLetter, DeadLetters, Replayed
-from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.codec import Codec, T
@@ -19,7 +18,7 @@ from inconcert.queues.get import Getters
 from inconcert.queues.join import Join
 from inconcert.queues.put import NewItems, Put, PutTerms, check_putting, item_codec
 from inconcert.queues.shutdown import OPEN, SHUT_AT_ONCE, SHUT_DOWN, set_state
-from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState, read_state
+from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState, read_state, split_item
 from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
 _MOST_AT_ONCE = 500  # items of one get_many()
@@ -418,7 +417,7 @@ class Queue(Generic[T]):
 
     def _read(self, item_id: str, body: bytes) -> T | None:
         try:
-            return read_item(self._ref.session.key_ring, self.name, self._codec, item_id, split_body(body)[1])
+            return read_item(self._ref.session.key_ring, self.name, self._codec, item_id, split_item(body)[1])
         except InvalidPayload:
             return None
 

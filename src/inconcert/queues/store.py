@@ -24,6 +24,12 @@ def item_of(queue: str) -> str:
     return f"item of queue '{queue}'"
 
 
+def split_item(body: bytes) -> tuple[int, bytes]:
+    """The time at which it was put in, in server ms, and its text; 0 if the time cannot be read."""
+    put_ms, _, text = body.partition(b" ")
+    return (int(put_ms), text) if put_ms.isdigit() else (0, body)
+
+
 class LineKeys(NamedTuple):
     """The keys of the line for room in a full queue."""
 

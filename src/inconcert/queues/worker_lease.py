@@ -8,7 +8,6 @@ from typing import Any, Literal
 from inconcert._claims.claimed import Row
 from inconcert._claims.consumer import Guarantee
 from inconcert._claims.ends import Ack, Ended
-from inconcert._claims.keys import split_body
 from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.policy import Strict
 from inconcert._claims.worker_lease import Ending, WorkerLease
@@ -18,7 +17,7 @@ from inconcert._rules.codec import Codec, T
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import UnreadablePayload
 from inconcert.queues.delivery import ItemState
-from inconcert.queues.store import ACK, GET, ItemKeys, item_of
+from inconcert.queues.store import ACK, GET, ItemKeys, item_of, split_item
 
 QueueOrder = Literal["fifo", "lifo"]
 """Where items are put in: behind all that is there, or before; they are always taken from the front."""
@@ -96,7 +95,7 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
         id_ = row.id.decode()
         item: object = None
         obstacle: Exception | None = None
-        put_ms, text = split_body(row.body)
+        put_ms, text = split_item(row.body)
         try:
             item = read_item(self._session.key_ring, self._terms.name, self._terms.codec, id_, text)
         except Exception as unreadable:  # noqa: BLE001 - also of the type's own code; it would keep us from all others
