@@ -1,4 +1,4 @@
-"""Following jobs: one reports its progress and returns a result, and another is cancelled.
+"""Following jobs: one returns a result, one says why its first attempt failed, and another is cancelled.
 
 Nobody polls: the end of the job wakes the callers that wait for its result, in whichever process they run.
 
@@ -6,6 +6,7 @@ Nobody polls: the end of the job wakes the callers that wait for its result, in 
 """
 
 import asyncio
+import logging
 
 from inconcert import Coordinator, JobCancelled, current_job
 
@@ -22,12 +23,20 @@ async def total(prices: list[float]) -> float:
     return sum(prices)
 
 
+@concert.task(backoff=lambda _: 0.0)
+async def charge(order: str) -> str:
+    if current_job().attempt == 1:
+        raise ConnectionError("the bank does not answer")
+    return f"{order} is paid"
+
+
 @concert.task()
 def remind(user: str) -> None:  # a plain function would run in a thread; this one never runs
     print("do not forget", user)
 
 
 async def main() -> None:
+    logging.disable(logging.ERROR)  # what fails is logged
     async with concert, asyncio.TaskGroup() as tasks:
         worker = tasks.create_task(concert.run_worker("default"))
 
@@ -38,6 +47,11 @@ async def main() -> None:
         print("enqueued twice:", duplicate.created)
         may_go_on.set()
         print("total:", await job.result(timeout=5))
+
+        payment = await charge.enqueue("order:7")
+        print(await payment.result(timeout=5))
+        for attempt in await payment.attempts():
+            print(f"attempt {attempt.number} failed: {attempt.error}")
 
         later = await remind.options(delay=3600).enqueue("ann")
         print("cancelled:", await later.cancel())

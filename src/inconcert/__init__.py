@@ -136,6 +136,7 @@ if TYPE_CHECKING:  # for type checkers, editors and the reference
         TaskStats as TaskStats,
     )
     from inconcert.tasks.operating.stopped_keys import StoppedKey as StoppedKey
+    from inconcert.tasks.records.attempts import FailedAttempt as FailedAttempt
     from inconcert.tasks.records.counts import (
         DurationSpread as DurationSpread,
         EndCounts as EndCounts,
@@ -197,6 +198,7 @@ _HOMES = {
     "EvenIf": "tasks.sending.options",
     "Event": "event",
     "Explanation": "reports.explanation",
+    "FailedAttempt": "tasks.records.attempts",
     "Gap": "_core.channel_subscription",
     "Group": "tasks.sending.group",
     "GroupClosed": "errors",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
@@ -44,6 +44,9 @@ from inconcert.tasks.sending.debounced import DebouncedJob
 from inconcert.tasks.sending.draft import NewJob, enqueue, enqueue_own
 from inconcert.tasks.sending.options import JobOptions
 from inconcert.tasks.sending.task import Task, draft_of
+
+if TYPE_CHECKING:  # few jobs are asked for theirs
+    from inconcert.tasks.records.attempts import FailedAttempt
 
 T = TypeVar("T")
 
@@ -316,6 +319,17 @@ class SyncProducer:
         check_job_id(job_id)
         look = Snapshot.take(self._jobs.of_id(job_id), job_id, "")
         return Snapshot.read(self._opened().run(look)).status
+
+    def attempts(self, job_id: str) -> "list[FailedAttempt]":
+        """The attempts of a job that failed, the earliest first; see `Job.attempts`.
+
+        Raises:
+            InvalidName: This cannot be a job id.
+        """
+        from inconcert.tasks.records.attempts import attempts_of, read_attempts  # noqa: PLC0415 - few jobs are asked
+
+        keys = self._jobs.of_id(check_job_id(job_id))
+        return read_attempts(self._opened().run(attempts_of(keys, job_id)))
 
     @overload
     def result(self, job_id: str, *, timeout: Seconds | None = None) -> JSON: ...

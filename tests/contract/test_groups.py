@@ -562,6 +562,7 @@ async def _end(concert: Coordinator, worker: str, job: str, place: int) -> None:
         inboxes=inboxes,
         worker=worker,
         histories="",
+        failed="",
         jobs=end,
     )
     assert await concert._ref.session.run(command) == [2]

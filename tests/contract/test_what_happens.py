@@ -31,6 +31,7 @@ from tests.support.stories import (
     LIMIT,
     STORIES,
     WITHIN,
+    AttemptsStory,
     DeadlineStory,
     DebounceStory,
     FollowUpStory,
@@ -411,3 +412,17 @@ async def test_late_twin_lets_no_instant_run(concert: Coordinator, elsewhere: Co
     await story.run()
     assert (story.did, await story.kept.status()) == (["ran"], JobStatus.SUCCEEDED)
     await concert.schedules.delete("s")
+
+
+async def test_late_twin_has_no_attempt(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Its failure is not noted; that its worker was lost is, once."""
+    story = AttemptsStory(concert)
+    job = await story.task.enqueue()
+    async with twins(concert, elsewhere) as (late, again):
+        async with late:
+            raise ValueError("late")
+        assert [attempt.failure for attempt in await job.attempts()] == ["worker_died"]
+        async with again:
+            raise ValueError("again")
+    found = await job.attempts()
+    assert [(attempt.number, attempt.error) for attempt in found] == [(1, ""), (2, "ValueError: again")]

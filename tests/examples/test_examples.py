@@ -135,6 +135,8 @@ def test_job_result() -> None:
         "it is running - Progress(fraction=0.5, text='half of them added')",
         "enqueued twice: False",
         "total: 29.5",
+        "order:7 is paid",
+        "attempt 1 failed: ConnectionError: the bank does not answer",
         "cancelled: True",
         "so it has no result",
     ]

@@ -603,7 +603,11 @@ async def test_job_that_is_tried_again_is_shown_with_its_last_error(concert: Coo
     job = await concert.enqueue("break", queue="q")
     async with concert.consume("q") as jobs, await anext(jobs):
         raise ValueError("out of eggs")
-    assert "last error  ValueError: out of eggs" in (await here(concert, "show", job.id)).stdout
+    shown = (await here(concert, "show", job.id)).stdout
+    assert "last error  ValueError: out of eggs" in shown
+    assert "attempt 1   ValueError: out of eggs; " in shown
+    [attempt] = json.loads((await here(concert, "show", job.id, "--json")).stdout)["attempts"]
+    assert (attempt["number"], attempt["failure"], attempt["pid"]) == (1, "error", os.getpid())
     [listed] = json.loads((await here(concert, "jobs", "--json")).stdout)["jobs"]
     assert (listed["status"], listed["error"]) == ("delayed", "ValueError: out of eggs")
 

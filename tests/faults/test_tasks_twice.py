@@ -6,6 +6,7 @@ A new script is added to `SECOND`, or has a test of its own here.
 import re
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -106,14 +107,17 @@ class Scene:
         result: str = "succeeded 1",
         ttl_ms: int = HOUR,
         unique: str = "name",
+        failed: str = "",
+        kept: Sequence[str] = (),
     ) -> Any:
         """Run the script that ends a job."""
         return await self.run(
             "claims/ack+jobs",
-            results=[self.keys.result(job)],
+            results=[self.keys.result(job), *kept],
             inboxes=self.inboxes,
             worker=WORKER,
             histories=f"1 1 {MOST}:ab,",
+            failed=failed,
             jobs=(job, place, result, ttl_ms, unique),
         )
 
@@ -150,7 +154,7 @@ class Scene:
         """Run the script that cancels a job; for each job it is another request."""
         [answer] = await self.run(
             "tasks/cancel",
-            results=[self.keys.result(job)],
+            results=[self.keys.result(job), *self.keys.kept_attempts([job])],
             ttl_ms=HOUR,
             inboxes=self.inboxes,
             request=f"{request} of {job}",
@@ -348,6 +352,26 @@ async def test_second_look_at_the_steps_finds_the_same(scene: Scene) -> None:
         assert (has_more, awaited, found) == (0, b"", [1, b"one", 3, b"three"])
         assert now_ms > 1_700_000_000_000
     assert (await scene.run("tasks/read_steps", id="held", after=1))[3:] == [3, b"three"]
+
+
+@pytest.mark.twice("tasks/attempts")
+@pytest.mark.parametrize("ends", ["cancelled", "done"])
+async def test_second_look_at_the_attempts_finds_the_same(scene: Scene, ends: str) -> None:
+    """And once the job is gone, those that were noted until then, once; they go with its result."""
+    [kept] = scene.keys.kept_attempts(["held"])
+    await scene.nack("retry", delay_ms=0)
+    found = [await scene.run("tasks/attempts", id="held", kept_attempts=kept) for _ in range(2)]
+    assert found[0] == found[1] != b""
+    if ends == "cancelled":
+        assert [await scene.cancel() for _ in range(2)] == [1, 1]
+    else:
+        await scene.promote()
+        assert await scene.claim(3, 9) == [b"ready1", b"ready2", b"ready3", b"due", b"held"]
+        assert [await scene.ack(place=3005, failed="1,", kept=[kept], ttl_ms=HOUR) for _ in range(2)] == [[1], [0]]
+    assert (await scene.ledger()).attempts == {"dead": ["1"], ":held": ["1"]}
+    assert await scene.run("tasks/attempts", id="held", kept_attempts=kept) == found[0]
+    assert 0 < await scene.client.pttl(scene.keys.result("held")) <= HOUR
+    assert 0 < await scene.client.pttl(kept) <= HOUR
 
 
 async def append(scene: Scene, first: int, *items: str, worker: str = WORKER, place: int = 2001) -> Any:
@@ -729,7 +753,14 @@ async def test_second_ack_changes_nothing(scene: Scene) -> None:
 @pytest.mark.twice("tasks/ack_and_enqueue")
 async def test_second_end_of_a_job_adds_what_follows_it_once(scene: Scene) -> None:
     """Also when the job that follows has run by then; one that does not hold the job adds nothing."""
-    end = {"result": scene.keys.result("held"), "outcome": "succeeded 1", "ttl_ms": HOUR, "name": "name"}
+    [kept] = scene.keys.kept_attempts(["held"])
+    end = {
+        "result": scene.keys.result("held"),
+        "kept_attempts": kept,
+        "outcome": "succeeded 1",
+        "ttl_ms": HOUR,
+        "name": "name",
+    }
     end |= {"inboxes": scene.inboxes, "worker": WORKER, "id": "held"}
     end |= {"queues": scene.place[1:] * 2, "jobs": ("next", "{}", 0, "q", "then", "{}", HOUR, "q")}
     end |= {"histories": f"1 1 {MOST}:ab,"}
@@ -806,8 +837,10 @@ async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancel
     assert await scene.nack(verdict, delay_ms=HOUR) == 0
     assert await scene.ledger() == before
     facts = await scene.client.hget(scene.keys.facts, "held")
-    known = {"retry": facts_text(1, why=REASON), "dead": facts_text(1), "crash": facts_text(crashes=1)}
+    known = {"retry": facts_text(1, flags="a", why="no"), "dead": facts_text(1, flags="a")}
+    known |= {"crash": facts_text(crashes=1, flags="a")}
     assert (facts or b"").decode() == known.get(verdict, "")
+    assert before.attempts.get("held") == (["1"] if verdict in known else None)
     if verdict == "asleep":
         assert await scene.client.hexists(scene.keys.awaited, "held") != is_cancelled
     if is_cancelled and verdict != "dead":
@@ -1026,6 +1059,7 @@ async def test_second_recovery_counts_no_second_crash(scene: Scene) -> None:
     assert await scene.recover(3) == [1, 0, 0]
     before = await scene.ledger()
     assert before.crashes == {"held": 1}
+    assert before.attempts["held"] == ["1"]
     assert await scene.recover(3) == [0, 0, 0]
     assert await scene.ledger() == before
 

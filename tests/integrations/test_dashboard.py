@@ -221,10 +221,13 @@ async def test_job_that_is_tried_again_shows_why_it_failed(
         assert await job.status() is JobStatus.DELAYED
     pages = [(await client.get(path)).text for path in ("/jobs", f"/jobs/{job.id}")]
     assert all("ValueError: no &lt;b&gt;corn&lt;/b&gt;" in page for page in pages)
+    assert "Attempts that failed" in pages[1]
+    assert "Traceback (most recent call last)" in pages[1]
     host.secret.add("error")
     pages = [(await client.get(path)).text for path in ("/jobs", f"/jobs/{job.id}")]
     assert not any("corn" in page for page in pages)
     assert "attempt 2 is due" in pages[1]
+    assert "Traceback" not in pages[1]
 
 
 async def test_what_is_not_signed_is_not_shown(concert: Coordinator, namespace: str, tmp_path: Path) -> None:

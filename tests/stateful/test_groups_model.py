@@ -286,10 +286,11 @@ class GroupsModel(RuleBasedStateMachine):
         command = ACK_WITH_PLUGS(
             self.keys,
             claimed=self.keys.claimed(self.worker),
-            results=[self.keys.result(id_)],
+            results=[self.keys.result(id_), *self.keys.kept_attempts([id_])],
             inboxes=INBOXES,
             worker=self.worker,
             histories="",
+            failed="1,",
             jobs=(id_, member.place, result, 0, ""),
         )
         member.where = "cancelled" if result == "cancelled " else "succeeded"
@@ -355,7 +356,7 @@ class GroupsModel(RuleBasedStateMachine):
         command = CANCEL(
             self.keys,
             place,
-            results=[self.keys.result(id_)],
+            results=[self.keys.result(id_), *self.keys.kept_attempts([id_])],
             ttl_ms=HOUR,
             inboxes=INBOXES,
             request=self.new_request(),

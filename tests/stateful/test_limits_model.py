@@ -160,6 +160,7 @@ class LimitsModel(RuleBasedStateMachine):
                 self.place,
                 claimed=self.keys.claimed(worker),
                 result=self.keys.result(job),
+                kept_attempts=self.keys.kept_attempts([job])[0],
                 queues=self.place[1:],
                 inboxes=INBOXES,
                 worker=worker,
@@ -225,7 +226,7 @@ class LimitsModel(RuleBasedStateMachine):
         command = CANCEL(
             self.keys,
             self.place,
-            results=[self.keys.result(job)],
+            results=[self.keys.result(job), *self.keys.kept_attempts([job])],
             ttl_ms=HOUR,
             inboxes=INBOXES,
             request=f"request{self.requests}",
@@ -524,10 +525,15 @@ class LimitsModel(RuleBasedStateMachine):
         return ACK_WITH_PLUGS(
             self.keys,
             claimed=self.keys.claimed(worker),
-            results=(self.keys.result(job), *(self.place[1:] if self.limits[job] or self.order[job] else ())),
+            results=(
+                self.keys.result(job),
+                *self.keys.kept_attempts([job]),
+                *(self.place[1:] if self.limits[job] or self.order[job] else ()),
+            ),
             inboxes=INBOXES,
             worker=worker,
             histories="",
+            failed="1,",
             jobs=(job, at, "", 0, ""),
         )
 

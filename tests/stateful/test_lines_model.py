@@ -115,10 +115,11 @@ class LinesModel(RuleBasedStateMachine):
         command = ACK_WITH_PLUGS(
             self.keys,
             claimed=self.keys.claimed(worker),
-            results=(self.keys.result(job), *self.keys.queue(queue)[1:]),
+            results=(self.keys.result(job), *self.keys.kept_attempts([job]), *self.keys.queue(queue)[1:]),
             inboxes=INBOXES,
             worker=worker,
             histories="",
+            failed="1,",
             jobs=(job, at, "", 0, ""),
         )
         assert self.run(command) == [1]
@@ -177,7 +178,7 @@ class LinesModel(RuleBasedStateMachine):
         command = CANCEL(
             self.keys,
             self.keys.queue(self.queue_of(job)),
-            results=[self.keys.result(job)],
+            results=[self.keys.result(job), *self.keys.kept_attempts([job])],
             ttl_ms=HOUR,
             inboxes=INBOXES,
             request=f"request{self.requests}",

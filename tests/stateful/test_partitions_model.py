@@ -153,10 +153,11 @@ class PartitionsModel(RuleBasedStateMachine):
             command = ACK_WITH_PLUGS(
                 keys,
                 claimed=keys.claimed("session.w"),
-                results=[keys.result(job)],
+                results=[keys.result(job), *keys.kept_attempts([job])],
                 inboxes=INBOXES,
                 worker="session.w",
                 histories="",
+                failed="1,",
                 jobs=(job, place, "succeeded 1", HOUR, ""),
             )
             assert self.run(command) != [0]
@@ -190,7 +191,7 @@ class PartitionsModel(RuleBasedStateMachine):
         command = CANCEL(
             keys,
             keys.queue("none"),
-            results=keys.results([job]),
+            results=(*keys.results([job]), *keys.kept_attempts([job])),
             ttl_ms=HOUR,
             inboxes=INBOXES,
             request=f"cancel {job}",

@@ -355,7 +355,7 @@ class TasksModel(RuleBasedStateMachine):
         command = CANCEL(
             keys,
             self.places[queue],
-            results=[keys.result(job)],
+            results=[keys.result(job), *keys.kept_attempts([job])],
             ttl_ms=HOUR,
             inboxes=INBOXES,
             request=self.new_request(),
@@ -496,10 +496,11 @@ class TasksModel(RuleBasedStateMachine):
         command = ACK_WITH_PLUGS(
             self.keys,
             claimed=self.keys.claimed(worker.name),
-            results=[self.keys.result(job)],
+            results=[self.keys.result(job), *self.keys.kept_attempts([job])],
             inboxes=INBOXES,
             worker=worker.name,
             histories=f"1 1 {MOST_KEPT}:ab,",
+            failed="1,",
             jobs=(job, at, how, HOUR, self.name_of.get(job, "")),
         )
         held = not is_late and job in worker.held

@@ -31,6 +31,7 @@ class Ledger:
         flagged: What each has beside its body, by its flags; those that have something.
         failures: How many attempts of each failed.
         crashes: How many workers died with each.
+        attempts: Which attempts of each are noted as failed; those of one that has ended under `:ID`.
         workers: Those who are not known to be dead.
         results: What is kept of those that have ended.
         history: Those that have ended, and how, in the histories of their tasks, in order.
@@ -47,14 +48,19 @@ class Ledger:
     flagged: dict[str, str]
     failures: dict[str, int]
     crashes: dict[str, int]
+    attempts: dict[str, list[str]]
     workers: list[str]
     results: dict[str, str]
     history: list[tuple[str, str]]
 
     def strays(self) -> dict[str, str]:
-        """Flags of jobs that are gone; but for those cancelled where they may have had a turn: a claim drops these."""
+        """What there is of jobs that are gone; but flags of those cancelled where they may have had a turn.
+
+        A claim drops these.
+        """
         gone = self.flagged.keys() - set(self.bodies)
-        return {id_: self.flagged[id_] for id_ in gone if self.flagged[id_] != "l"}
+        flags = {id_: self.flagged[id_] for id_ in gone if self.flagged[id_] != "l"}
+        return flags | {id_: "attempts" for id_ in self.attempts if id_ not in self.bodies and id_[0] != ":"}
 
     def places(self) -> Counter[str]:
         """How often each job is somewhere."""
@@ -169,10 +175,16 @@ def _ledger(rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
         flagged={id_: facts.split(" ")[0] for id_, facts in found.get("facts", {}).items()},
         failures=counts(1),
         crashes=counts(2),
+        attempts={id_: _numbers(lines) for id_, lines in found.get("failed_attempts", {}).items()}
+        | {f":{id_}": _numbers(lines) for id_, [lines] in of("kept_attempts").items()},
         workers=list(dict.fromkeys([*found.get("workers", []), *found.get("alive", [])])),
         results={id_: text for id_, [text] in of("result").items()},
         history=[(entry.split(" ")[7], entry.split(" ")[2]) for entry in found.get("history", [])],
     )
+
+
+def _numbers(lines: str) -> list[str]:
+    return [json.loads(line)[0] for line in lines.splitlines()]
 
 
 def facts_text(failures: int = 0, crashes: int = 0, *, flags: str = "", why: str = "") -> str:

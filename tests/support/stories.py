@@ -26,6 +26,7 @@ from inconcert import (
 )
 from inconcert.tasks.durable.kept_step import STEP
 from tests.support.durable import awaits, kept
+from tests.support.ledger import ledger_of
 from tests.support.raw import raw
 from tests.support.schedules import next_look
 from tests.support.streams import followed
@@ -684,11 +685,43 @@ class OverlapStory(Story):
         return self.kept
 
 
+class AttemptsStory(Story):
+    """A job of which an attempt has failed."""
+
+    feature = "attempts"
+    done: ClassVar = ["ran"]
+    expires = False
+
+    def body(self) -> Any:
+        """The function of the task."""
+
+        async def story() -> None:
+            await self.rest()
+            await self.note("ran")
+
+        return story
+
+    async def begin(self, **options: Any) -> Job[Any]:
+        """Enqueue it, and run it until it rests; that attempt has failed."""
+        self.expires = "expires" in options
+        job = await super().begin(**options)
+        assert len(await job.attempts()) == (await ledger_of(self.concert)).failures[job.id]
+        return job
+
+    async def check(self) -> None:
+        """Each attempt that failed is there once, and no other."""
+        await super().check()
+        found = await self.job.attempts()
+        assert [attempt.number for attempt in found] == [*range(1, len(found) + 1)]
+        assert len(found) > self.expires
+        assert ("JobExpired: " in found[-1].error) == self.expires
+
+
 STORIES = {
     story.feature: story
     for story in (
         *(StepsStory, SleepStory, MessageStory, UndoStory, StreamStory, GroupStory, FollowUpStory, LimitsStory),
         *(OrderStory, DebounceStory, HistoryStory, OnDeadStory),
-        *(PriorityStory, OwnIdStory, DeadlineStory, SharedLimitsStory, OverlapStory),
+        *(PriorityStory, OwnIdStory, DeadlineStory, SharedLimitsStory, OverlapStory, AttemptsStory),
     )
 }

@@ -210,6 +210,28 @@ CELLS: dict[str, dict[str, list[str]]] = {
         "after=": [*_SAME["after="], "contract/test_history.py::test_each_way_to_end_is_in_the_history_once"],
         "partitions": [*_SAME["partitions"], "contract/test_history.py::test_history_is_merged_over_partitions"],
     },
+    "Attempts": _SAME
+    | {
+        "cancelled": ["contract/test_attempts.py::test_cancelled_job_has_its_attempts_as_long_as_that_is_known"],
+        "killed": [
+            "contract/test_attempts.py::test_attempt_whose_worker_died_is_noted_by_the_one_that_finds_it",
+            "faults/test_attempts_faults.py::test_each_attempt_is_noted_once_though_workers_are_killed",
+        ],
+        "frozen": [f"{_WHAT}test_late_twin_has_no_attempt"],
+        "replayed": [
+            *_SAME["replayed"],
+            "contract/test_attempts.py::test_dead_job_shows_its_attempts_until_it_is_purged",
+        ],
+        "expires": [*_SAME["expires"], "contract/test_attempts.py::test_what_is_no_attempt_is_not_noted"],
+        "time_limit": [
+            *_SAME["time_limit"],
+            "contract/test_attempts.py::test_time_limit_deadline_and_a_body_that_is_undone_are_noted",
+        ],
+        "partitions": [
+            *_SAME["partitions"],
+            "contract/test_attempts.py::test_attempts_lie_in_the_partition_of_the_job",
+        ],
+    },
     "Told of a death": _SAME
     | {
         "cancelled": ["contract/test_on_dead.py::test_job_that_succeeds_or_is_cancelled_is_not_told_of"],

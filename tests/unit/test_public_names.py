@@ -52,6 +52,7 @@ FACES = {
     "EnqueuedJob": "created id",
     "Event": "clear is_set set wait",
     "Explanation": "deadlocks holders kind name reasons silent state waiters",
+    "FailedAttempt": "began_at ended_at error failure host number pid traceback worker",
     "Gap": "missed",
     "Group": "add callback cancel close id member progress results",
     "GroupProgress": "cancelled failed is_closed is_done left succeeded total",
@@ -70,7 +71,7 @@ FACES = {
     ),
     "Inspection": "deadlocks locks processes silent waiters",
     "ItemConsumer": "holds is_redacted line name task waiting",
-    "Job": "cancel created dependants id items progress reschedule result send status steps stream",
+    "Job": "attempts cancel created dependants id items progress reschedule result send status steps stream",
     "JobInfo": (
         "after args attempts claimed_at debounce died_at due_at enqueued_at error headers id kwargs priority queue "
         "status task traceback unique worker"
@@ -123,11 +124,13 @@ FACES = {
     "StreamItem": "attempt id value",
     "Subscription": "next",
     "StepRecord": "function is_awaited name value",
-    "SyncCoordinator": ("close enqueue held lock prepare put rate_limiter result semaphore send send_to_job status"),
+    "SyncCoordinator": (
+        "attempts close enqueue held lock prepare put rate_limiter result semaphore send send_to_job status"
+    ),
     "SyncLease": "fencing_token holder is_lost kind name previous_lost release remaining renew",
     "SyncPermits": "acquire holders locked try_acquire waiters",
     "SyncRateLimiter": "acquire inspect reset try_acquire",
-    "SyncProducer": "close enqueue prepare put result send send_to_job status",
+    "SyncProducer": "attempts close enqueue prepare put result send send_to_job status",
     "Task": "call enqueue history options",
     "TaskCounts": "hours run since task total wait",
     "TaskStats": "dead limits queues unserved workers",

@@ -61,6 +61,7 @@ class ClaimState(ABC):
         is_plain: Whether it has nothing, as far as is known here, that plugs of the scripts are for.
         is_limited: Whether it has a place in a limit while it is claimed.
         history: `ENQUEUED_MS MOST:TASK` if its end is to be in the history of its task; otherwise empty.
+        has_failed: Whether attempts of it that failed are noted.
         observers: Who is told what happens to it.
         stored: Its stored body, or nothing if it cannot be requeued once it is settled; only for delivery at most once.
     """
@@ -70,6 +71,7 @@ class ClaimState(ABC):
     is_plain = True
     is_limited = False
     history = ""
+    has_failed = False
     unique = ""
     outcome: Outcome = "running"
     observers = Observers()  # empty, and the same for all
@@ -143,7 +145,7 @@ class ClaimState(ABC):
         if is_failure:  # what has succeeded is not repeated
             verdict = "dead" if self.outcome == "done" or failures >= self._max_attempts else "retry"
         if verdict == "retry":
-            reason = in_short(error).encode()
+            reason = self._why_failed(error)
         elif verdict == "dead":
             verdict, reason = self._undone_before(verdict, Reason.of(error, self.attempt).stored())
         delay = retry_delay(failures, 0.5) if verdict == "retry" else 0.0
@@ -321,7 +323,11 @@ class ClaimState(ABC):
         if self.is_last_attempt or delay is None:
             await self._end("dead", reason=Reason.of(error, self.attempt).stored())
         else:
-            await self._end(verdict, delay=delay, reason=in_short(error).encode() if verdict == "retry" else b"")
+            await self._end(verdict, delay=delay, reason=self._why_failed(error) if verdict == "retry" else b"")
+
+    def _why_failed(self, error: BaseException | None) -> bytes:
+        """The reason of an attempt that failed and is not the last one, as the script takes it."""
+        return in_short(error).encode()
 
     def _undone_before(self, verdict: Verdict, reason: bytes) -> tuple[Verdict, bytes]:
         """The same, unless something is undone before it is dead-lettered."""

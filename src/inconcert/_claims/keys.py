@@ -25,6 +25,7 @@
 There may be several queues under one tag, as tasks have them, or one, which needs no name. The script that ends a job
 also notifies its waiters and dependents; these keys, and those of names, progress and steps, exist for jobs only:
 
+    failed_attempts hash    id -> its attempts that failed, a line of JSON each; at most 32 KiB
     progress     hash    id -> its progress, JSON, after the number of reports by its worker
     steps        hash    'NUMBER ID' -> a step of that job, signed JSON, until it has ended
     stepped      hash    id -> the number of its latest step
@@ -96,6 +97,7 @@ class ClaimKeys(ABC):
         "dead",
         "described",
         "facts",
+        "failed_attempts",
         "finished",
         "groups",
         "held_back",
@@ -135,7 +137,7 @@ class ClaimKeys(ABC):
         self._parts = parts
         self.bodies, self.states, self.workers, self.facts = parts("bodies", "states", "workers", "facts")
         self.dead, self.reasons, self.line, self.clock, self.alive = parts("dead", "reasons", "line", "clock", "alive")
-        self.joiners, self.history = parts("joiners", "history")
+        self.joiners, self.history, self.failed_attempts = parts("joiners", "history", "failed_attempts")
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
         self.finished, self.paused, self.described = parts("finished", "paused", "described")

@@ -14,12 +14,13 @@ from inconcert.cli.ends import fail
 from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.show_items import print_items, read_items
-from inconcert.cli.tables import ago, call, print_json, print_table
+from inconcert.cli.tables import ago, call, print_json, print_table, seconds
 from inconcert.coordinator import Coordinator
 from inconcert.errors import JobFailed
 from inconcert.tasks.durable.step_records import StepRecord
 from inconcert.tasks.following.job import Job, Progress
 from inconcert.tasks.operating.job_info import JobInfo
+from inconcert.tasks.records.attempts import FailedAttempt
 from inconcert.tasks.records.group_ids import group_of
 from inconcert.tasks.records.status import JobStatus
 
@@ -36,6 +37,7 @@ class Shown:
         status: Its state.
         described: Its call, until it has succeeded or was cancelled.
         group: The id of the group of which it is a member or the callback.
+        attempts: Those that failed, the latest 20.
         dependants: The ids of jobs that run after it, at most 100.
         progress: Its report, while it is running.
         steps: Its durable steps.
@@ -49,6 +51,7 @@ class Shown:
     status: JobStatus
     described: JobInfo | None
     group: str | None
+    attempts: Sequence[FailedAttempt]
     dependants: Sequence[str]
     progress: Progress | None
     steps: Sequence[StepRecord]
@@ -84,6 +87,7 @@ def show(
 async def _shown(concert: Coordinator, job_id: str) -> Shown:
     job = concert.tasks.job(job_id)
     result, error = await _outcome(job)
+    attempts = await job.attempts()
     status, described, progress, steps, items, dependants = await asyncio.gather(
         job.status(),
         concert.tasks.describe(job_id),
@@ -97,6 +101,7 @@ async def _shown(concert: Coordinator, job_id: str) -> Shown:
         status=status,
         described=described.get(job.id),
         group=group_of(job.id),
+        attempts=attempts,
         dependants=dependants,
         progress=progress,
         steps=steps,
@@ -132,12 +137,20 @@ def _lines(shown: Shown) -> list[tuple[str, object]]:
         ]
     if shown.progress is not None:
         known.append(("progress", f"{shown.progress.fraction:.0%} {shown.progress.text}"))
+    known += [(f"attempt {attempt.number}", _of_attempt(attempt)) for attempt in shown.attempts]
     known += [("of group", shown.group), ("before", " ".join(shown.dependants))]
     known += [(f"step {step.name}", _of_step(step)) for step in shown.steps]
     known += [("item", _as_json(item)) for item in shown.items]
     if shown.status is JobStatus.SUCCEEDED:
         known.append(("result", _as_json(shown.result)))
     return [*known, ("error", shown.error)]
+
+
+def _of_attempt(attempt: FailedAttempt) -> str:
+    """Its error, when it ended, how long it ran, and where."""
+    ran = seconds(attempt.ended_at - attempt.began_at)
+    where = attempt.worker if attempt.host is None else f"{attempt.host}:{attempt.pid}"
+    return f"{attempt.error or 'its worker died'}; {ago(attempt.ended_at)} ago, after {ran}, on {where}"
 
 
 def _of_step(step: StepRecord) -> str:

@@ -11,6 +11,7 @@ from inconcert.errors import GroupNotFound, InvalidPayload
 from inconcert.tasks.durable.step_records import StepRecord
 from inconcert.tasks.following.job import Job
 from inconcert.tasks.operating.job_info import JobInfo
+from inconcert.tasks.records.attempts import FailedAttempt
 from inconcert.tasks.records.group_ids import group_of
 from inconcert.tasks.records.status import JobStatus
 from inconcert.tasks.sending.group import GroupProgress
@@ -20,6 +21,19 @@ _MOST_RELATED = 20  # jobs before it, and after it
 _LONGEST = 300  # characters of one value
 
 _TIMED = frozenset({"durable.sleep", "durable.wait_for"})  # whose value is an instant
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """An attempt that failed, redacted; it took so many seconds, and ended with its worker if that died."""
+
+    number: int
+    error: str
+    traceback: str
+    where: str
+    took: float
+    ended_at: float
+    worker_died: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,7 @@ class JobParts:
     """The parts of a job; of long lists a part.
 
     Attributes:
+        attempts: Those that failed, in order.
         steps: The latest of its steps, in order.
         all_steps: How many it has.
         unread_steps: Why its steps cannot be shown, if they cannot.
@@ -81,6 +96,7 @@ class JobParts:
         group: Its group, if it is of one that is still known.
     """
 
+    attempts: Sequence[AttemptView]
     steps: Sequence[StepView]
     all_steps: int
     unread_steps: str | None
@@ -96,14 +112,19 @@ class JobParts:
 async def job_parts(concert: Coordinator, redact: Redact, job: Job[object], described: JobInfo | None) -> JobParts:
     """The parts of a job, from its stored state, if it is still there."""
     after = [] if described is None else list(dict.fromkeys(described.after))
-    (steps, unread_steps), (items, unread_items), dependants, group = await asyncio.gather(
-        _steps(job), _items(redact, job), job.dependants(limit=_MOST_RELATED + 1), _group(concert, job.id)
+    attempts, (steps, unread_steps), (items, unread_items), dependants, group = await asyncio.gather(
+        job.attempts(),
+        _steps(job),
+        _items(redact, job),
+        job.dependants(limit=_MOST_RELATED + 1),
+        _group(concert, job.id),
     )
     before, behind = after[:_MOST_RELATED], dependants[:_MOST_RELATED]
     known = await concert.tasks.describe(*before, *behind)
     # Only its own envelope says what a job runs after: the list of dependants is not signed.
     children = [known[id_] for id_ in behind if id_ in known and job.id in known[id_].after]
     return JobParts(
+        attempts=[_attempt(redact, attempt) for attempt in attempts],
         steps=[_step(redact, step) for step in steps[-_MOST:]],
         all_steps=len(steps),
         unread_steps=unread_steps,
@@ -114,6 +135,21 @@ async def job_parts(concert: Coordinator, redact: Redact, job: Job[object], desc
         children=[RelatedView(child.id, redact("task", child.task), child.status) for child in children],
         has_more_children=len(dependants) > _MOST_RELATED,
         group=group,
+    )
+
+
+def _attempt(redact: Redact, attempt: FailedAttempt) -> AttemptView:
+    where = attempt.worker if attempt.host is None else f"{attempt.host}:{attempt.pid}"
+    error = redact("error", attempt.error) if attempt.error else ""
+    has_traceback = attempt.traceback and error == attempt.error  # a secret error is also in its last line
+    return AttemptView(
+        number=attempt.number,
+        error=error,
+        traceback=redact("traceback", attempt.traceback) if has_traceback else "",
+        where=redact("host", where),
+        took=attempt.ended_at - attempt.began_at,
+        ended_at=attempt.ended_at,
+        worker_died=attempt.failure == "worker_died",
     )
 
 

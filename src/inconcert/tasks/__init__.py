@@ -45,19 +45,20 @@ Rules of failure.
   costs time, not a job.
 
 Where a feature hooks in.  A job has a body, and perhaps more: limits, parents, a group, a unique name, a history,
-steps.  Each of these is a plug, `_lua/plugs/jobs/NAME.lua`, with the keys that only it has, and functions for points of
-a job's life.  A job that has more is flagged in `facts`, or says so in its body, so the end of a plain job names no key
-of a plug.
+steps, attempts that failed.  Each of these is a plug, `_lua/plugs/jobs/NAME.lua`, with the keys that only it has,
+and functions for points of a job's life.  A job that has more is flagged in `facts`, or says so in its body, so the
+end of a plain job names no key of a plug.
 
     hook          called for jobs that                   used by
     ----          --------------------                   -------
     on_release    are claimed no more, for any reason    limits: frees their places
     on_back       leave their worker and do not end      durable: forgets how far they were, unless they go on there
-    on_end        are gone or dead                       after, groups, history, order, unique, durable
+    on_failure    have failed, or whose worker died      attempts: notes that
+    on_end        are gone or dead                       after, attempts, groups, history, order, unique, durable
     on_dead       are dead                               deaths: adds the job of `on_dead=`
     on_revive     are dead and are replayed              after: forgets how they ended; unique: their names again
     on_replay     are members of a group, and replayed   groups: counts them as not ended
-    on_purge      are dead and are dropped               after, groups, durable: forget them
+    on_purge      are dead and are dropped               after, attempts, groups, durable: forget them
 
 In Python a feature is a file with its verb and its option; the worker takes the plain form of a script as long as it
 knows of nothing more (`JobState.is_plain`), and the form with plugs if the server says that there is more.

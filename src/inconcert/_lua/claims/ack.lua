@@ -2,14 +2,15 @@
 --
 -- KEYS  states bodies claimed facts watchers finished workers results..
 --       claimed: hash, of this worker
---       results: string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; with plugs then the list, bell and
---         delayed of each queue from which those come that have limits
+--       results: string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; with plugs then a string for the
+--         attempts of each of which some failed, and the list, bell and delayed of each queue from which those come that have limits
 -- PLUGS on_release on_end
 -- ARGV  inboxes    what the channel of each session's inbox begins with
 -- ARGV  worker     string
 -- @only jobs
 -- ARGV  histories  'NUMBER ENQUEUED_MS MOST:TASK,' of each of the jobs that is to be in the history of its task, by its place
 --                  among them, from 1
+-- ARGV  failed     'NUMBER,' of each of the jobs of which attempts failed
 -- @end
 -- ARGV  jobs..     id, place, result or '', ttl_ms, and with plugs unique name or '': for each job, at most 500 of them; a
 --                  result is kept for ttl_ms; for 60 s if that is less than 1 s and somebody waits for it
@@ -24,7 +25,11 @@ return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS)})
 -- @end
 -- @only jobs
 local FIELDS = 5  -- arguments of each job
-local first_queue = RESULTS + (#ARGV - JOBS + 1) / FIELDS
-return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS, first_queue - 1)},
-  {queues = {facts = facts, unpack(KEYS, first_queue)}, histories = histories})
+local first_other = RESULTS + (#ARGV - JOBS + 1) / FIELDS
+local first_queue, attempts = first_other, {}
+for n in string.gmatch(failed, '%d+') do
+  attempts[tonumber(n)], first_queue = KEYS[first_queue], first_queue + 1
+end
+return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS, first_other - 1)},
+  {queues = {facts = facts, unpack(KEYS, first_queue)}, histories = histories, attempts = attempts})
 -- @end

@@ -3,16 +3,16 @@
 -- KEYS  claimed facts dead reasons queue bell delayed states bodies workers
 --       claimed: hash, of this worker
 -- @only jobs
--- KEYS  watchers
+-- KEYS  watchers described
 -- @end
--- PLUGS on_release on_back on_end on_dead
+-- PLUGS on_release on_back on_failure on_end on_dead
 -- ARGV  id        string
 -- ARGV  place     integer, as it was claimed
 -- ARGV  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
 --                 no attempt | 'later', 'asleep' likewise: it comes later | 'crash' its worker ends with it: it comes at once | 'dead' it gave
 --                 up | 'undo' it ends as the reason says, once it is undone: it comes at once | 'undone' it gave up, and is undone
 -- ARGV  delay_ms  number >= 0, before it comes later
--- ARGV  reason    JSON, of the dead | text, of one that failed | 'failed JSON' or 'cancelled ', of one that is to be undone | 'LENGTH NAME' of each message for which one waits that is asleep, or ''
+-- ARGV  reason    JSON, of the dead, and of a job that failed | text, of an item that failed | 'failed JSON' or 'cancelled ', of one that is to be undone | 'LENGTH NAME' of each message for which one waits that is asleep, or ''
 -- ARGV  name      of the queue
 -- ARGV  inboxes   what the channel of each session's inbox begins with
 -- ARGV  worker    string
@@ -30,6 +30,7 @@
 -- @only jobs
 -- @include packed_names
 -- @include begin_undo
+-- @include read_reason
 -- @end
 local claim = redis.call('HGET', claimed, id)
 if not claim or string.match(claim, '^%d+') ~= place then
@@ -42,7 +43,7 @@ local needs_queue = not gives_up
 local has_place, has_turn = unpack(redis.call('HMGET', keys.places, id, '=' .. id))
 needs_queue = needs_queue or has_place or has_turn  -- others come there in its place
 -- @end
--- @guard on_release on_back
+-- @guard on_release on_back on_failure
 if needs_queue then
   -- @guard queue:list bell:list delayed:zset
 end
@@ -60,17 +61,28 @@ local now_ms = math.floor(server_time() / 1000)
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
 fall_idle(workers, claimed, worker)
 -- @each on_release(keys, {id}, {queue, bell, delayed, facts = facts})
-if verdict == 'crash' or verdict == 'retry' or verdict == 'again' or verdict == 'dead' then
-  local known = read_facts(redis.call('HGET', facts, id))
+local attempts, began_ms = string.match(claim, '^%d+ (%d+) (%d+)')
+local is_failure = verdict == 'crash' or verdict == 'retry' or verdict == 'again' or verdict == 'dead'
+if is_failure then
+  local known, why = read_facts(redis.call('HGET', facts, id)), reason
+  -- @only jobs
+  why = read_reason(reason)
+  -- @end
   if verdict == 'crash' then
     known.crashes = known.crashes + 1
   else
-    known.failures, known.why = known.failures + 1, gives_up and '' or reason
+    known.failures, known.why = known.failures + 1, gives_up and '' or why
   end
   write_facts(facts, id, known)
 end
+-- @only jobs
+local its_end = verdict == 'undo' and string.match(reason, '^failed (.*)$')
+if is_failure or its_end then
+  local job, why = {id = id, attempts = attempts, began_ms = began_ms}, verdict ~= 'crash' and (its_end or reason) or nil
+  -- @each on_failure(keys, job, worker, why, now_ms)
+end
+-- @end
 if gives_up then
-  local attempts, began_ms = string.match(claim, '^%d+ (%d+) (%d+)')
   local job = {id = id, reason = reason, queue = name, attempts = attempts, began_ms = began_ms, is_undone = verdict == 'undone'}
   bury(keys, {job}, now_ms, inboxes, {queue, bell, delayed, facts = facts})
   return job.is_news and 2 or 1

@@ -7,7 +7,7 @@
 -- KEYS  watchers
 -- @end
 -- KEYS  queues..
--- PLUGS on_release on_back on_end on_dead
+-- PLUGS on_release on_back on_failure on_end on_dead
 -- ARGV  worker       string
 -- ARGV  max_crashes  number > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
 --                    worker retires, and that is no crash
@@ -35,7 +35,7 @@ if max_crashes > 0 and ends and tonumber(ends) > tonumber(at_ms) then
   return {-1, 0, 0}
 end
 -- Where they may go is read before anything is changed: a key that is not ours stops the script here.
--- @guard dead:zset on_release on_back on_end
+-- @guard dead:zset on_release on_back on_failure on_end
 local queues_of = {}
 for i = NAMES, #ARGV do
   local first = QUEUES + (i - NAMES) * PARTS
@@ -63,6 +63,7 @@ for _, job in ipairs(jobs) do
       local known = read_facts(redis.call('HGET', facts, id))
       known.crashes = known.crashes + 1
       write_facts(facts, id, known)
+      -- @each on_failure(keys, job, worker, nil, now_ms)
       local _, most = head_of(redis.call('HGET', bodies, id))
       is_last = known.crashes >= tonumber(most or max_crashes)
       local why = known.crashes .. (known.crashes == 1 and ' worker' or ' workers') .. ' died with it'

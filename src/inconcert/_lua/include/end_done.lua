@@ -1,7 +1,8 @@
 -- Ends jobs that are done, or were cancelled while they ran: those that their worker holds at these places.
 -- `given` has the id, place, result and ttl_ms of each, and with plugs its unique name, from `first` on; `results` the keys
 -- of their results, in the same order.  With plugs, `more` has in `queues` the list, bell and delayed of each queue from which
--- those come that have limits, and in `histories` 'NUMBER ENQUEUED_MS MOST:TASK,' of each that is to be in a history.
+-- those come that have limits, in `histories` 'NUMBER ENQUEUED_MS MOST:TASK,' of each that is to be in a history, and in `attempts`
+-- a key for those of each of which some failed, by its number.
 -- Returns for each 1, 2 if others are to be told of its end, or 0 if it was not held; without plugs 3 if it has more than
 -- waiters: of that nothing is changed.
 -- @include fall_idle
@@ -55,6 +56,9 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   for queue_name, count in pairs(counts) do
     redis.call('HINCRBY', keys.finished, queue_name, count)
   end
+  -- @only jobs
+  local kept_ms = {}
+  -- @end
   for k, id in ipairs(ids) do
     local n = numbers[k]
     local i = first + FIELDS * (n - 1)
@@ -68,6 +72,9 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     if ttl_ms > 0 and result ~= '' then
       redis.call('SET', results[n], result, 'PX', ttl_ms)
     end
+    -- @only jobs
+    kept_ms[k] = result ~= '' and ttl_ms or 0
+    -- @end
   end
   -- @only jobs
   local about = {}
@@ -81,7 +88,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     local i = first + FIELDS * (n - 1)
     local outcome = given[i + 2] ~= '' and given[i + 2] or 'succeeded null'
     jobs[k] = {id = id, is_gone = true, outcome = outcome, name = given[i + 4], about = about[n], attempts = attempts,
-      began_ms = began_ms}
+      began_ms = began_ms, attempts_at = more.attempts[n], kept_ms = kept_ms[k]}
   end
   -- @end
   -- @each on_release(keys, ids, queues)

@@ -1,8 +1,9 @@
 -- tasks/ack_and_enqueue: a job is done: end it, and add the jobs that follow it.
 --
--- KEYS  bodies claimed facts states watchers finished workers result queue bell delayed queues..
+-- KEYS  bodies claimed facts states watchers finished workers result kept_attempts queue bell delayed queues..
 --       claimed: hash, of this worker
 --       result: string  of the job: 'succeeded JSON'
+--       kept_attempts: string  for its attempts, if some failed
 --       queues: list, then its bell (list) and delayed (zset), for each job that follows
 -- PLUGS on_release on_end
 -- ARGV  inboxes    what the channel of each session's inbox begins with
@@ -32,7 +33,7 @@ for i = QUEUES, #KEYS, PARTS do
   redis.call('ZCARD', KEYS[i + 2])
 end
 local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name}, 1, {result},
-  {queues = {queue, bell, delayed, facts = facts}, histories = histories})
+  {queues = {queue, bell, delayed, facts = facts}, histories = histories, attempts = {kept_attempts}})
 if answer[1] == 0 then
   return answer
 end

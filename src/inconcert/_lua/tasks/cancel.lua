@@ -2,7 +2,7 @@
 --
 -- KEYS  bodies states dead facts watchers queue delayed waiting pending unfollowed recent older bell places held_back results..
 -- PLUGS on_back on_end
---       results: string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+--       results: string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; then one for the attempts of each
 -- ARGV  ttl_ms   integer > 0, how long the fact that they were cancelled is kept
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  request  string, unique to this call
@@ -43,7 +43,7 @@ local some_are_held_back = redis.call('ZCARD', held_back) > 0
 local some_are_limited = redis.call('HLEN', places) > 0 or some_are_held_back
 local undone  -- with which outcome, see begin_undo.lua
 
-local function cancel(n, id, result)
+local function cancel(n, id, result, attempts_at)
   local body = redis.call('HGET', bodies, id)
   if not body or redis.call('ZSCORE', dead, id) then
     return 3
@@ -101,12 +101,13 @@ local function cancel(n, id, result)
   redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
   notify_watchers(watchers, inboxes, id)
   ended[#ended + 1] = {id = id, is_gone = true, outcome = 'cancelled ', about = about, attempts = attempts, began_ms = '', n = n,
-    is_left = has_turn}
+    is_left = has_turn, attempts_at = attempts_at, kept_ms = tonumber(ttl_ms)}
   return 1
 end
 
 -- @guard queue:list bell:list on_back on_end
 local ids = {unpack(ARGV, IDS)}
+local first_attempts = RESULTS + #ids
 ids = {unpack(ids, 1, within_volume(keys, ids))}
 undone = redis.call('HMGET', keys.undo, unpack(ids))
 local leave = {''}  -- never empty
@@ -119,7 +120,7 @@ for n, id in ipairs(ids) do
 end
 redis.call('ZREM', delayed, unpack(leave))  -- first: needs no memory, so a full server accepts the rest
 for n, id in ipairs(ids) do
-  answer[n] = cancel(n, id, KEYS[RESULTS + n - 1])
+  answer[n] = cancel(n, id, KEYS[RESULTS + n - 1], KEYS[first_attempts + n - 1])
 end
 if #ended > 0 then
   -- @each on_end(keys, ended, inboxes, {queue, bell, delayed, facts = facts})

@@ -42,7 +42,7 @@ async def cancel(
         command = CANCEL(
             keys,
             place,
-            results=keys.results(some),
+            results=(*keys.results(some), *keys.kept_attempts(some)),
             ttl_ms=milliseconds(CANCELLED_TTL),
             inboxes=session.inboxes(keys.bodies),
             request=session.new_address(),

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 import anyio
 import msgspec
@@ -22,6 +22,9 @@ from inconcert.tasks.following.stream import Place, Stream, StreamItem, follow, 
 from inconcert.tasks.following.watch import RECHECK_AFTER, Watches
 from inconcert.tasks.records.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.records.store import CHILDREN, RESCHEDULE, JobKeys, JobKeyspace
+
+if TYPE_CHECKING:  # few jobs are asked for theirs
+    from inconcert.tasks.records.attempts import FailedAttempt
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -282,6 +285,21 @@ class Job(Generic[R_co]):
         Cost: 1 round trip for each 1 MiB of them.
         """
         return await list_steps(self._link.ref.session, self._keys, self.id)
+
+    async def attempts(self) -> "list[FailedAttempt]":
+        """The attempts of the job that failed, the earliest first: each with its error, its times and its worker.
+
+        The latest 20 are kept, and fewer if they have more than 32 KiB: as long as the job, and then as long as its
+        result. Empty if none has failed, or they are no longer kept.
+
+        Raises:
+            Unavailable: The server could not be asked.
+
+        Cost: 1 round trip.
+        """
+        from inconcert.tasks.records.attempts import attempts_of, read_attempts  # noqa: PLC0415 - few jobs are asked
+
+        return read_attempts(await self._link.ref.session.run(attempts_of(self._keys, self.id)))
 
     async def items(self, *, limit: int = 50) -> list[StreamItem[JSON]]:
         """The latest items of its stream that are kept, the oldest first, whatever the state of the job.

@@ -5,6 +5,7 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
     queue:NAME   list    ids that may run now; each queue also has bell:NAME and delayed:NAME
     states       also    'waiting DELAY_MS[:EVEN_IF] QUEUE' of a job that runs after others, which have not all ended
     result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
+    kept_attempts:ID  string  the attempts that failed of a job that has ended, as long as its result
     pending      hash    id -> ids of the parents that it still waits for; of a callback its group
     unfollowed   hash    id -> ids of its parents in other partitions that do not know of it yet
     passing      hash    id -> 'passer until_ms': who passes on to other partitions what concerns it
@@ -130,6 +131,11 @@ class JobKeys(ClaimKeys, plugs="jobs"):
     def results(self, ids: Iterable[str]) -> tuple[str, ...]:
         """The keys of these jobs' results."""
         start = self.result("")
+        return tuple(start + job_id for job_id in ids)
+
+    def kept_attempts(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """The keys of the attempts of these jobs that failed, once these have ended."""
+        start = self._parts("kept_attempts:")[0]
         return tuple(start + job_id for job_id in ids)
 
     def stream(self, job_id: str) -> str:
@@ -263,6 +269,7 @@ WAIT_AGAIN = load("tasks/wait_again+jobs").bind(JobKeys, QueueKeys)
 TELL = load("tasks/tell+jobs").bind(JobKeys)
 FORGET = load("tasks/forget").bind(JobKeys)
 ASK_AGAIN = load("tasks/ask_again").bind(JobKeys)
+ATTEMPTS = load("tasks/attempts").bind(JobKeys)
 PASSED_ON = load("tasks/passed_on").bind(JobKeys)
 FREE_NAMES = load("tasks/free_names").bind(JobKeys)
 PROGRESS = load("tasks/progress").bind(JobKeys)

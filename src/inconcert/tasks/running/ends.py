@@ -51,7 +51,8 @@ def ack_with_plugs(worker: WorkerLease[Any], keys: JobKeys, inboxes: str, batch:
     """The command that ends these, whatever they have."""
     jobs: list[Argument] = []
     results: list[str] = []
-    histories = ""
+    attempts: list[str] = []
+    histories = failed = ""
     limited: set[str] = set()  # the names of the queues of those that are
     for number, (claimed, result, ttl_ms, _, _) in enumerate(batch, 1):
         jobs += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
@@ -60,12 +61,16 @@ def ack_with_plugs(worker: WorkerLease[Any], keys: JobKeys, inboxes: str, batch:
             limited.add(claimed.source)
         if claimed.history:
             histories += f"{number} {claimed.history},"
+        if claimed.has_failed:
+            attempts += keys.kept_attempts([claimed.id])
+            failed += f"{number},"
     return ACK_WITH_PLUGS(
         keys,
         claimed=worker.claimed_key,
-        results=(*results, *keys_of(map(keys.queue, limited))),
+        results=(*results, *attempts, *keys_of(map(keys.queue, limited))),
         inboxes=inboxes,
         worker=worker.holder,
         histories=histories,
+        failed=failed,
         jobs=jobs,
     )

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
+from inconcert._claims.dead_letters import Reason
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.scripts import Binder, Command
 from inconcert._rules.payloads import encode
@@ -45,6 +46,8 @@ _A_MOMENT = 0.002  # seconds by which a job that expires comes back later, so th
 _CANCELLED, _FAILED = b"cancelled ", b"failed "  # as outcomes begin
 _NO_RESULT = b"succeeded null"
 UNDO, UNDONE_NOW = b"u", b"v"  # flags of a job that has something to undo, and of one that is being undone
+_HAS_FAILED = b"a"  # flag of a job of which attempts that failed are noted
+_MOST_NOTED, _BYTES_NOTED = 20, 2_000  # how many of these, and about how many bytes of each
 
 
 class JobState(ClaimState):
@@ -126,6 +129,7 @@ class JobState(ClaimState):
             self.is_plain = self.is_plain and not row.flags.strip(b"w")
             self.is_undoing = UNDONE_NOW in row.flags
             self.has_undo = UNDO in row.flags or self.is_undoing
+            self.has_failed = _HAS_FAILED in row.flags
 
     def __str__(self) -> str:
         return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
@@ -168,7 +172,7 @@ class JobState(ClaimState):
     @property
     def begins_anew(self) -> bool:
         """True if it was given back, and nothing of this run is kept: the next one is as if this had not been."""
-        return self.outcome in ("back", "later") and not self.bulk
+        return self.outcome in ("back", "later") and not (self._steps is not None and self._steps.bulk)
 
     @property
     def trace(self) -> str:
@@ -328,8 +332,9 @@ class JobState(ClaimState):
 
     @property
     def bulk(self) -> int:
-        """Roughly how many bytes the server drops with its steps."""
-        return 0 if self._steps is None else self._steps.bulk
+        """Roughly how many bytes the server drops, or moves, with its steps and its attempts that failed."""
+        noted = min(self.attempt, _MOST_NOTED) * _BYTES_NOTED if self.has_failed else 0
+        return noted + (0 if self._steps is None else self._steps.bulk)
 
     async def end_cancelled(self) -> None:
         """End it as cancelled, or undo it before."""
@@ -431,6 +436,9 @@ class JobState(ClaimState):
         if self._steps is not None and not self.is_over:
             self._steps.save_cursors_nowait()  # sent before the end, and so run before it
         await super()._end(verdict, delay=delay, reason=reason)
+
+    def _why_failed(self, error: BaseException | None) -> bytes:
+        return Reason.of(error, self.attempt).stored()
 
     def _undone_before(self, verdict: Verdict, reason: bytes) -> tuple[Verdict, bytes]:
         is_due = verdict == "dead" and self.has_undo and not self.is_undoing

@@ -69,11 +69,13 @@ class AckAndEnqueue(Ack):
             options = job.draft.options
             added += (job.id, job.text, options.delay_ms(), options.queue)
         claimed, result, ttl_ms, _, _ = end
+        [kept] = keys.kept_attempts([claimed.id])
         command = ACK_AND_ENQUEUE(
             keys,
             keys.queue(claimed.source),
             claimed=worker.claimed_key,
             result=keys.result(claimed.id),
+            kept_attempts=kept,
             queues=keys_of(keys.queue(job.draft.options.queue) for job in jobs),
             inboxes=origin.inboxes(keys.bodies),
             worker=worker.holder,

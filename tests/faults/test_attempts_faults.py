@@ -1,0 +1,96 @@
+"""The attempts of jobs that failed, while workers are killed and replies are lost: each is noted once."""
+
+from typing import Any
+
+import pytest
+
+from inconcert import Coordinator, Job, JobStatus, Task, current_job
+from tests.support.background import in_background
+from tests.support.eventually import eventually
+from tests.support.ledger import ledger_of
+from tests.support.processes import spawn, tell
+from tests.support.proxy import Proxy
+from tests.support.servers import RealServer
+from tests.support.short_lease import with_lease
+
+HERE = "tests.faults.test_attempts_faults"
+LEASE = 1.0  # seconds of a heartbeat, here
+JOBS = 40
+WITHIN = 30.0
+
+
+def register(concert: Coordinator) -> Task[[int], Any]:
+    """A task whose jobs fail never, once, or each time."""
+
+    @concert.task(name="fails", history=1000, max_attempts=2, backoff=lambda _: 0.0, max_crashes=100)
+    async def fails(number: int) -> None:
+        if number % 4 == 0 or (number % 4 == 1 and current_job().attempt == 1):
+            raise ValueError(number)
+
+    return fails
+
+
+async def work(url: str, namespace: str) -> None:
+    """In a child: run jobs until it is killed."""
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
+        register(concert)
+        tell("works")
+        await concert.run_worker("default", concurrency=4)
+
+
+async def are_noted_once(fails: Task[[int], Any], jobs: list[Job[Any]]) -> None:
+    """Each attempt before the one with which a job has ended is there, in order, and of a dead job that one, too."""
+    ends = {each.job_id: each for each in await fails.history(limit=10_000)}
+    for job in jobs:
+        end = ends[job.id]
+        expected = end.attempts - (end.outcome is JobStatus.SUCCEEDED)
+        assert [each.number for each in await job.attempts()] == [*range(1, expected + 1)]
+
+
+async def test_each_attempt_is_noted_once_though_workers_are_killed(namespace: str) -> None:
+    """Kill -9 at any moment: an attempt that it ended is noted, too, and nothing is left of those that are purged."""
+    with RealServer() as own:
+        async with Coordinator(own.url, namespace=namespace) as concert:
+            fails = register(concert)
+            jobs = await concert.enqueue_many([fails.call(number) for number in range(JOBS)])
+            for killed in range(1, 4):
+                async with spawn(f"{HERE}:work", own.url, namespace) as child:
+                    await child.wait_for("works")
+
+                    async def some_have_ended(count: int = killed * JOBS // 4) -> bool:
+                        return len(await fails.history()) >= count
+
+                    await eventually(some_have_ended)
+                    child.kill()
+            async with with_lease(Coordinator(own.url, namespace=namespace), LEASE) as last:
+                register(last)
+                async with in_background(last.run_worker("default")):
+
+                    async def all_have_ended() -> bool:
+                        return len(await fails.history()) == JOBS
+
+                    await eventually(all_have_ended, timeout=WITHIN)
+            await are_noted_once(fails, jobs)
+            await concert.tasks.purge_all()
+            assert {id_[0] for id_ in (await ledger_of(concert)).attempts} <= {":"}
+
+
+@pytest.mark.parametrize("steps", range(14))
+async def test_reply_lost_at_each_step_doubles_no_attempt(
+    proxy: Proxy, namespace: str, concert: Coordinator, steps: int
+) -> None:
+    """A failure that was not answered is sent again."""
+    fails = register(concert)
+    jobs = await concert.enqueue_many([fails.call(number) for number in range(4)])
+    async with Coordinator(proxy.url, namespace=namespace) as bad:
+        register(bad)
+        proxy.cut_after_replies(steps, lose_next=True)
+        await bad.run_worker("default", burst=True)
+    await proxy.heal()
+
+    async def all_have_ended() -> bool:
+        return not (await ledger_of(concert)).states
+
+    async with in_background(concert.run_worker("default")):
+        await eventually(all_have_ended)
+    await are_noted_once(fails, jobs)
