@@ -24,7 +24,7 @@ _KINDS = (*_LEASES, "members", "job", "queue", "items", "schedule")
 _MOST = 20  # holders that are told of
 
 
-async def explain(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, thing: str, *, timeout: float) -> Explanation:
+async def explain(ref: SessionRef, keyspace: JobKeyspace, tasks: Tasks, thing: str, *, timeout: float) -> Explanation:
     """Explain it; see `Coordinator.explain`."""
     if not isinstance(thing, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
         raise TypeError(f"{thing!r} is not a string KIND:NAME; write such as 'lock:item:42'")
@@ -43,11 +43,11 @@ async def explain(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, thing: str, 
 
     if kind == "job":
         seen = await ask()
-        return await JobQuestion(ref, jobs, tasks, name).explanation(seen)
+        return await JobQuestion(ref, keyspace, tasks, name).explanation(seen)
     if kind == "queue":
         return await explain_queue(tasks, check_name(kind, name))
     if kind == "schedule":
-        return await explain_schedule(ref, jobs, tasks, name)
+        return await explain_schedule(ref, keyspace, tasks, name)
     if kind == "items":
         return await explain_items(ref, name, ask)
     if kind == "members":

@@ -52,9 +52,9 @@ class JobQuestion:
         InvalidName: `job_id` is not a job id.
     """
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, job_id: str) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace, tasks: Tasks, job_id: str) -> None:
         self._ref = ref
-        self._keys = jobs.of_id(check_job_id(job_id))
+        self._keys = keyspace.of_id(check_job_id(job_id))
         self._tasks = tasks
         self._id = job_id
 

@@ -20,12 +20,12 @@ _HELD_UP = {"skip": "instants have no job", "wait": "the job of an instant waits
 _LATE_AFTER = 15.0  # seconds: that after which another worker looks, if one has died on it, and some more
 
 
-async def explain_schedule(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, id_: str) -> Explanation:
+async def explain_schedule(ref: SessionRef, keyspace: JobKeyspace, tasks: Tasks, id_: str) -> Explanation:
     """The next run of a schedule, or the reason why there is none.
 
     Args:
         ref: Refers to the open session.
-        jobs: The keys of all jobs.
+        keyspace: The keys of all jobs.
         tasks: The facts about them.
         id_: Which schedule.
 
@@ -33,7 +33,7 @@ async def explain_schedule(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, id_
         UnknownSchedule: There is none of this id.
         InvalidName: No schedule can have this id.
     """
-    found = await find_schedule(ref.session, jobs, id_)
+    found = await find_schedule(ref.session, keyspace, id_)
     status, queue = found.status, found.status.queue
     workers = await tasks.workers()
     is_followed = (
@@ -53,7 +53,7 @@ async def explain_schedule(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, id_
         is_paused = (await tasks.stats(queue)).queues[queue].is_paused
         reasons += paused_or_unserved(queue, workers, is_paused=is_paused)
     if status.problem is None:
-        reasons += await _last(ref, jobs, tasks, found)
+        reasons += await _last(ref, keyspace, tasks, found)
     return Explanation(kind="schedule", name=id_, state=state, reasons=tuple(reasons))
 
 
@@ -81,14 +81,14 @@ def _whether_it_runs(found: FoundSchedule, *, is_followed: bool) -> Iterator[Rea
         yield Reason("unfollowed", f"no worker follows it{since}: start one {which}")
 
 
-async def _last(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, found: FoundSchedule) -> list[Reason]:
+async def _last(ref: SessionRef, keyspace: JobKeyspace, tasks: Tasks, found: FoundSchedule) -> list[Reason]:
     """The fate of the job of its last instant, and whether that holds up the next one."""
     job_id, last_at, overlap = found.last_job, found.status.last_at, found.status.overlap
     if job_id is None or last_at is None:
         return [Reason("never", "no instant of it has had a job yet")]
     which = f"its last instant was {in_words(max(0.0, found.now - last_at))} ago: job {job_id}"
     try:
-        job = await JobQuestion(ref, jobs, tasks, job_id).explanation(Inspection((), ()))
+        job = await JobQuestion(ref, keyspace, tasks, job_id).explanation(Inspection((), ()))
     except JobNotFound:
         return [Reason("last", f"{which} has ended")]
     reasons = [Reason("last", f"{which} is {job.state}: {job.reasons[0].text}")]

@@ -45,10 +45,10 @@ class Relay:
         woken: Set when rows may have been written.
     """
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace, rows: Rows, database: Database) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace, rows: Rows, database: Database) -> None:
         self.woken = asyncio.Event()
         self._ref = ref
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._rows = rows
         self._database = database
         self._lives: dict[int, str] = {}  # of the data of each partition
@@ -80,7 +80,7 @@ class Relay:
         """Hand over the rows that are due; returns whether there may be more."""
         session = self._ref.session
         if time.monotonic() >= self._look_at_lives_at:
-            for keys in self._jobs.partitions:
+            for keys in self._keyspace.partitions:
                 await self._ask(session, keys, [])
             self._look_at_lives_at = time.monotonic() + _PACE
         most = self._most
@@ -107,8 +107,8 @@ class Relay:
     async def _look(self, session: Session, rows: Sequence[Row], settled: Settled) -> list[Row]:
         """Ask what became of rows that were handed over; returns those that are to be handed over again."""
         unknown = [row for row in rows if row.kind != "job"]  # the server knows them for a while, as they have served
-        for keys in self._jobs.partitions:
-            here = [row for row in rows if row.kind == "job" and self._jobs.of_id(row.id) is keys]
+        for keys in self._keyspace.partitions:
+            here = [row for row in rows if row.kind == "job" and self._keyspace.of_id(row.id) is keys]
             if not here:
                 continue
             life, outcomes = await self._ask(session, keys, [row.id for row in here])
@@ -139,7 +139,7 @@ class Relay:
         return life, outcomes
 
     async def _hand_over(self, session: Session, rows: Sequence[Row], settled: Settled) -> None:
-        sent = list(hand_overs(session, self._ref.keys, self._jobs, rows))
+        sent = list(hand_overs(session, self._ref.keys, self._keyspace, rows))
         calls = (session.run(each.command) for each in sent)
         replies = await asyncio.gather(*calls, return_exceptions=True)
         failed: list[BaseException] = []

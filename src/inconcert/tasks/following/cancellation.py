@@ -22,13 +22,13 @@ _AT_ONCE = 250  # queues in which one script looks
 
 
 async def cancel(
-    session: Session, jobs: JobKeyspace, keys: JobKeys, place: QueueKeys, ids: Sequence[str]
+    session: Session, keyspace: JobKeyspace, keys: JobKeys, place: QueueKeys, ids: Sequence[str]
 ) -> Sequence[int]:
     """Have the server cancel jobs of one queue, and notify those that wait for them; and return its answer for each.
 
     Args:
         session: The open session.
-        jobs: The keys of all jobs.
+        keyspace: The keys of all jobs.
         keys: The keys of their partition.
         place: Their queue; of a job that is in its queue, or runs, it may be another.
         ids: Which jobs, at most 250.
@@ -51,7 +51,7 @@ async def cancel(
         answers += await session.run(command)
     if ENDED_WITH_DEPENDENTS in answers:
         try:
-            await pass_on(session, jobs, [keys])
+            await pass_on(session, keyspace, [keys])
         except InconcertError as error:  # the next heartbeat of a worker finds them again
             some = ", ".join(one for one, answer in zip(ids, answers, strict=True) if answer == ENDED_WITH_DEPENDENTS)
             _log.warning("jobs that wait for job %s cannot be notified yet: %s", some, error, extra={"job_id": some})
@@ -62,7 +62,7 @@ async def cancel(
         for id_ in places.pop(_UNKNOWN, ()):
             places.setdefault(await _queue_with(session, keys, id_), []).append(id_)
         for queue, some_ids in places.items():
-            found |= zip(some_ids, await cancel(session, jobs, keys, keys.queue(queue), some_ids), strict=True)
+            found |= zip(some_ids, await cancel(session, keyspace, keys, keys.queue(queue), some_ids), strict=True)
     return [found[id_] for id_ in ids]
 
 

@@ -22,8 +22,8 @@ RECHECK_AFTER = 60.0  # seconds; the server keeps a registration for 180
 class Watches:
     """The waits for jobs in this process."""
 
-    def __init__(self, jobs: JobKeyspace) -> None:
-        self._jobs = jobs
+    def __init__(self, keyspace: JobKeyspace) -> None:
+        self._keyspace = keyspace
         self._open: dict[tuple[Session, str], Watch] = {}
 
     def __iter__(self) -> Iterator["Watch"]:
@@ -33,7 +33,7 @@ class Watches:
         """Wait for this job, together with others; each call is followed by `leave`."""
         watch = self._open.get((session, job_id))
         if watch is None:
-            watch = self._open[session, job_id] = Watch(session, self._jobs.of_id(job_id), job_id)
+            watch = self._open[session, job_id] = Watch(session, self._keyspace.of_id(job_id), job_id)
             session.inbox.register(watch.address, watch)
             session.inbox.follow(watch.keys.watchers, watch.address)
         watch.count += 1

@@ -38,17 +38,17 @@ if TYPE_CHECKING:  # counts are imported when they are read
 class Tasks:
     """Operators' calls for the tasks of a namespace: `concert.tasks`."""
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches, registry: Registry) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace, watches: Watches, registry: Registry) -> None:
         self._ref = ref
         self._registry = registry
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._watches = watches
-        self._workers = Workers(ref, jobs)
-        self._pages = JobPages(ref, jobs)
-        self._histories = Histories(ref, jobs)
-        dead_letters = [DeadJobLetters(ref, keys) for keys in jobs.partitions]
-        self._dead = DeadJobs(ref, jobs, dead_letters)
-        self._actions = JobActions(ref, jobs, dead_letters)
+        self._workers = Workers(ref, keyspace)
+        self._pages = JobPages(ref, keyspace)
+        self._histories = Histories(ref, keyspace)
+        dead_letters = [DeadJobLetters(ref, keys) for keys in keyspace.partitions]
+        self._dead = DeadJobs(ref, keyspace, dead_letters)
+        self._actions = JobActions(ref, keyspace, dead_letters)
 
     def job(self, job_id: str) -> Job[JSON]:
         """The job of this id, to ask for its status or result; no I/O, so it may not exist.
@@ -56,7 +56,7 @@ class Tasks:
         Raises:
             InvalidName: `job_id` is not a job id.
         """
-        return Job(JobLink(self._ref, self._jobs, self._watches), check_job_id(job_id), is_new=False)
+        return Job(JobLink(self._ref, self._keyspace, self._watches), check_job_id(job_id), is_new=False)
 
     def group(self, group_id: str) -> Group:
         """The group of this id, as `Group.id` has it; no I/O, so it may not exist.
@@ -64,7 +64,7 @@ class Tasks:
         Raises:
             InvalidName: `group_id` is not the id of a group.
         """
-        return Group(JobLink(self._ref, self._jobs, self._watches), check_group_id(group_id))
+        return Group(JobLink(self._ref, self._keyspace, self._watches), check_group_id(group_id))
 
     async def stats(self, *queues: str) -> TaskStats:
         """Count the work in these queues.
@@ -79,7 +79,7 @@ class Tasks:
             jobs). 1 more if tasks with a `limit` are registered here. Without names also those of `queues`.
         """
         names = queues or await self.queues()
-        return await read_stats(self._ref.session, self._jobs, self._workers, names, self._registry.limits)
+        return await read_stats(self._ref.session, self._keyspace, self._workers, names, self._registry.limits)
 
     async def queues(self) -> Sequence[str]:
         """The names of all queues to which a job was ever enqueued, sorted.
@@ -87,7 +87,7 @@ class Tasks:
         Cost: 1 round trip for each partition, and 1 more for each 500 queues.
         """
         names: set[str] = set()
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             names.update(await queue_names(self._ref.session, keys))
         return sorted(names)
 
@@ -157,7 +157,7 @@ class Tasks:
         from inconcert.tasks.records.counts import TaskCounters
 
         names = [name_of_task(task) for task in tasks] or None
-        return await TaskCounters(self._ref, self._jobs).counts(names, hours)
+        return await TaskCounters(self._ref, self._keyspace).counts(names, hours)
 
     async def lately(self, *, limit: int = 50) -> list[EndedJob]:
         """The jobs that have ended last, of all tasks, the latest first; for a day, and at most 200.
@@ -175,7 +175,7 @@ class Tasks:
         """
         from inconcert.tasks.records.counts import TaskCounters
 
-        return await TaskCounters(self._ref, self._jobs).lately(limit)
+        return await TaskCounters(self._ref, self._keyspace).lately(limit)
 
     async def history(self, task: Task[..., Any] | str, *, limit: int = 100) -> list[EndedJob]:
         """List how the last jobs of a task with `history=` have ended, the latest first, as `Task.history` returns it.
@@ -207,7 +207,7 @@ class Tasks:
 
         Cost: 1 round trip for each partition, and for each further 250 jobs and each further MiB.
         """
-        return await describe(self._ref.session, self._jobs, [check_job_id(job_id) for job_id in job_ids])
+        return await describe(self._ref.session, self._keyspace, [check_job_id(job_id) for job_id in job_ids])
 
     async def pause(self, queue: str) -> None:
         """Pause claims from a queue until `resume`. Running jobs go on, and enqueued ones wait.
@@ -252,7 +252,7 @@ class Tasks:
 
         Cost: 1 round trip; 1 command for each partition.
         """
-        return await read_stopped_keys(self._ref.session, self._jobs)
+        return await read_stopped_keys(self._ref.session, self._keyspace)
 
     async def replay(
         self,
@@ -456,7 +456,7 @@ class Tasks:
         request = session.new_address()
         commands = [
             PAUSE(keys, keys.queue(queue), name=queue, is_paused=is_paused, request=request)
-            for keys in self._jobs.partitions
+            for keys in self._keyspace.partitions
         ]
         await session.gather([Call(command) for command in commands])
 

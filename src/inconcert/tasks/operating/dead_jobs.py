@@ -28,9 +28,9 @@ class DeadJobs:
         dead_letters: The dead letters of each partition.
     """
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace, dead_letters: Sequence[DeadLetters]) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace, dead_letters: Sequence[DeadLetters]) -> None:
         self._ref = ref
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._dead_letters = dead_letters
 
     async def latest(self, limit: int) -> list[JobInfo]:
@@ -55,20 +55,20 @@ class DeadJobs:
         dependants: bool,
     ) -> list[str]:
         """See `Tasks.replay`."""
-        keys = self._jobs.of_id(check_job_id(job_id))
+        keys = self._keyspace.of_id(check_job_id(job_id))
         letter = await self._dead_letters[keys.number].find(job_id)
         if letter is not None:
             await self._replay(keys, letter, args, kwargs, queue)
         replayed: list[str] = []
         if dependants:
-            replayed = await replay_dependants(self._ref.session, self._jobs, self._dead_letters, job_id)
+            replayed = await replay_dependants(self._ref.session, self._keyspace, self._dead_letters, job_id)
         if letter is None and not replayed:
             raise JobNotFound(job_id, among_the_dead=True)
         return replayed
 
     async def purge(self, job_id: str) -> None:
         """See `Tasks.purge`."""
-        keys = self._jobs.of_id(check_job_id(job_id))
+        keys = self._keyspace.of_id(check_job_id(job_id))
         if not await self._dead_letters[keys.number].purge([job_id]):
             raise JobNotFound(job_id, among_the_dead=True)
 
@@ -81,14 +81,14 @@ class DeadJobs:
 
     async def count_latest(self, count: int) -> list[int]:
         """The number of the latest `count` dead letters in each partition."""
-        if len(self._jobs.partitions) == 1 or count == 0:
-            return [count] * len(self._jobs.partitions)
+        if len(self._keyspace.partitions) == 1 or count == 0:
+            return [count] * len(self._keyspace.partitions)
         latest: list[tuple[int, int]] = []
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             died = await self._died(keys, count)
             latest = nlargest(count, [*latest, *((died_ms, keys.number) for died_ms in died)])
         found = Counter(number for _, number in latest)
-        return [found[keys.number] for keys in self._jobs.partitions]
+        return [found[keys.number] for keys in self._keyspace.partitions]
 
     # Private.
 

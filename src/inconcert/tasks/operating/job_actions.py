@@ -33,9 +33,9 @@ class JobActions:
         dead_letters: The dead letters of each partition.
     """
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace, dead_letters: Sequence[DeadLetters]) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace, dead_letters: Sequence[DeadLetters]) -> None:
         self._ref = ref
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._dead_letters = dead_letters
 
     async def cancel(self, *, state: str | None, queue: str | None, task: str | None, limit: int | None) -> int:
@@ -80,7 +80,7 @@ class JobActions:
             async for portion in portions:
                 for queue, records in groupby(sorted(portion, key=_queue_of), key=_queue_of):
                     some = list(records)[: None if limit is None else limit - done]
-                    keys = self._jobs.of_id(some[0].id)  # the same of all in a portion
+                    keys = self._keyspace.of_id(some[0].id)  # the same of all in a portion
                     done += await act(keys, keys.queue(queue), some)
                     if done == limit:
                         return done
@@ -90,7 +90,7 @@ class JobActions:
         self, statuses: Sequence[JobStatus], queue: str | None, task: str | None, reason: str | None = None
     ) -> AsyncGenerator[list[JobInfo]]:
         """The jobs that are meant, in portions of one partition."""
-        walk = JobWalk(self._ref, self._jobs, statuses, queue=queue, task=task)
+        walk = JobWalk(self._ref, self._keyspace, statuses, queue=queue, task=task)
         async with aclosing(walk.portions()) as portions:
             async for portion in portions:
                 records = [record for record, _ in portion if record is not None]
@@ -101,7 +101,7 @@ class JobActions:
 
     async def _cancel(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:
         ids = [record.id for record in records]
-        answers = await cancel(self._ref.session, self._jobs, keys, place, ids)
+        answers = await cancel(self._ref.session, self._keyspace, keys, place, ids)
         return sum(answer != HAD_ENDED for answer in answers)
 
     async def _promote(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:

@@ -80,17 +80,17 @@ class DescribedRow(NamedTuple):
     why: bytes
 
 
-async def describe(session: Session, jobs: JobKeyspace, ids: Sequence[str]) -> dict[str, JobInfo]:
+async def describe(session: Session, keyspace: JobKeyspace, ids: Sequence[str]) -> dict[str, JobInfo]:
     """Those of these jobs that are there, by their ids; see `Tasks.describe`."""
     found: dict[str, JobInfo] = {}
 
     def partition(job_id: str) -> int:
-        return jobs.of_id(job_id).number
+        return keyspace.of_id(job_id).number
 
     for number, some in groupby(sorted(ids, key=partition), key=partition):
         left = list(some)
         while left:  # in portions of 1 MiB
-            command = DESCRIBE_JOBS(jobs.partitions[number], head=b"", ids=left[:_MOST])
+            command = DESCRIBE_JOBS(keyspace.partitions[number], head=b"", ids=left[:_MOST])
             looked, *flat = await session.run(command)
             del left[:looked]
             for row in rows(flat, DescribedRow):

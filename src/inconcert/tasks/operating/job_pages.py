@@ -107,7 +107,7 @@ class JobWalk:
     def __init__(
         self,
         ref: SessionRef,
-        jobs: JobKeyspace,
+        keyspace: JobKeyspace,
         statuses: Sequence[JobStatus],
         *,
         queue: str | None,
@@ -115,8 +115,8 @@ class JobWalk:
         at_once: int = _MOST_AT_ONCE,
     ) -> None:
         self._ref = ref
-        self._jobs = jobs
-        self._workers = Workers(ref, jobs)
+        self._keyspace = keyspace
+        self._workers = Workers(ref, keyspace)
         self._statuses = statuses
         self._queue = queue
         self._task = task
@@ -127,7 +127,7 @@ class JobWalk:
         """The jobs after this one, each with the cursor after it; None for one that is gone, or not meant."""
         for status in self._statuses[0 if cursor is None else self._statuses.index(cursor.status) :]:
             first = 0 if cursor is None or cursor.status is not status else cursor.partition
-            for keys in self._jobs.partitions[first:]:
+            for keys in self._keyspace.partitions[first:]:
                 start = cursor if cursor and (cursor.status, cursor.partition) == (status, keys.number) else None
                 for place in await self._places(status, keys):
                     if start is not None and place < start.place:
@@ -141,7 +141,7 @@ class JobWalk:
 
     async def _portions_of(self, cursor: _Cursor) -> AsyncGenerator[list[tuple[JobInfo | None, _Cursor]]]:
         """The jobs of one source after this one."""
-        keys, is_last = self._jobs.partitions[cursor.partition], False
+        keys, is_last = self._keyspace.partitions[cursor.partition], False
         while not is_last:
             found, is_last = await self._found(cursor, keys)
             while found:
@@ -229,9 +229,9 @@ class JobWalk:
 class JobPages:
     """Pages of jobs."""
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace) -> None:
         self._ref = ref
-        self._jobs = jobs
+        self._keyspace = keyspace
 
     async def page(
         self, *, state: str | None, queue: str | None, task: str | None, limit: int, after: str | None
@@ -240,10 +240,10 @@ class JobPages:
         whole("limit", limit, most=_MOST_JOBS)
         statuses = listed(state)
         cursor = None if after is None else _Cursor.read(after)
-        if cursor and (cursor.status not in statuses or not 0 <= cursor.partition < len(self._jobs.partitions)):
+        if cursor and (cursor.status not in statuses or not 0 <= cursor.partition < len(self._keyspace.partitions)):
             raise ValueError(f"after is {after!r}, of another list; give the `after` of a page of this one")
         at_once = limit if task is None and (queue is None or state in _BY_QUEUE) else _MOST_AT_ONCE
-        walk = JobWalk(self._ref, self._jobs, statuses, queue=queue, task=task, at_once=at_once)
+        walk = JobWalk(self._ref, self._keyspace, statuses, queue=queue, task=task, at_once=at_once)
         jobs: list[JobInfo] = []
         read = 0
         async with aclosing(walk.portions(cursor)) as portions:

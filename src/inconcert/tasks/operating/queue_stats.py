@@ -84,7 +84,7 @@ class TaskStats:
 
 async def read_stats(
     session: Session,
-    jobs: JobKeyspace,
+    keyspace: JobKeyspace,
     workers: Workers,
     queues: Sequence[str],
     limits: Mapping[str, tuple[str, Limit]],
@@ -93,7 +93,7 @@ async def read_stats(
 
     Args:
         session: The open session.
-        jobs: The keys of all jobs.
+        keyspace: The keys of all jobs.
         workers: Who runs them.
         queues: Names of queues.
         limits: Task -> its queue, and its limit; of those that have one.
@@ -104,7 +104,7 @@ async def read_stats(
     replies: list[Reply] = []  # of each partition, to the first portion
     found: list[tuple[StatsRow, ...]] = []
     for portion in portions:
-        calls = [Call(STATS(keys, queues=keys.lists(portion), names=portion)) for keys in jobs.partitions]
+        calls = [Call(STATS(keys, queues=keys.lists(portion), names=portion)) for keys in keyspace.partitions]
         answers = await session.gather(calls)
         replies = replies or answers
         found += zip(*(rows(flat, StatsRow) for _, _, *flat in answers), strict=True)
@@ -117,18 +117,18 @@ async def read_stats(
         dead=sum(dead for _, dead, *_ in replies),
         queues=stats,
         unserved=tuple(name for name, queue in stats.items() if _is_unserved(queue)),
-        limits=await _read_limits(session, jobs, {task: of for task, of in limits.items() if of[0] in stats}),
+        limits=await _read_limits(session, keyspace, {task: of for task, of in limits.items() if of[0] in stats}),
     )
 
 
 async def _read_limits(
-    session: Session, jobs: JobKeyspace, limits: Mapping[str, tuple[str, Limit]]
+    session: Session, keyspace: JobKeyspace, limits: Mapping[str, tuple[str, Limit]]
 ) -> Mapping[str, LimitStats]:
     """The use of these limits: all jobs of a limit lie in one partition."""
     tasks: list[str] = []
     calls: list[Call] = []
-    for keys in jobs.partitions:
-        here = [task for task, (_, limit) in limits.items() if jobs.of_task(SHARED if limit.name else task) is keys]
+    for keys in keyspace.partitions:
+        here = [task for task, (_, limit) in limits.items() if keyspace.of_task(SHARED if limit.name else task) is keys]
         for start in range(0, len(here), _AT_ONCE):
             some = here[start : start + _AT_ONCE]
             tasks += some

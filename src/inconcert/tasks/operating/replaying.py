@@ -21,7 +21,7 @@ _MOST = 100  # jobs, and pairs of a parent and its child, at once
 
 
 async def replay_dependants(
-    session: Session, jobs: JobKeyspace, dead_letters: Sequence[DeadLetters], job_id: str
+    session: Session, keyspace: JobKeyspace, dead_letters: Sequence[DeadLetters], job_id: str
 ) -> list[str]:
     """Let what was dead-lettered because of a job wait for it again, and what was because of that; returns the ids.
 
@@ -29,11 +29,11 @@ async def replay_dependants(
 
     Args:
         session: The open session.
-        jobs: The keys of all jobs.
+        keyspace: The keys of all jobs.
         dead_letters: Those of each partition.
         job_id: A job that is not dead-lettered now.
     """
-    return await _Replay(session, jobs, dead_letters, job_id).run()
+    return await _Replay(session, keyspace, dead_letters, job_id).run()
 
 
 class _Replay:
@@ -43,13 +43,15 @@ class _Replay:
     of their parent come first, with theirs, as far as they are found; then those in others, to go on from there.
     """
 
-    def __init__(self, session: Session, jobs: JobKeyspace, dead_letters: Sequence[DeadLetters], job_id: str) -> None:
+    def __init__(
+        self, session: Session, keyspace: JobKeyspace, dead_letters: Sequence[DeadLetters], job_id: str
+    ) -> None:
         self._session = session
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._dead_letters = dead_letters
         self._live = {job_id}  # all that were found, and are not dead any more
         self._done: set[str] = set()  # those of them whose children were found, too
-        self._next: dict[JobKeys, list[str]] = {jobs.of_id(job_id): [job_id]}  # whose children are to be found
+        self._next: dict[JobKeys, list[str]] = {keyspace.of_id(job_id): [job_id]}  # whose children are to be found
         self._after: dict[JobKeys, str] = {}  # the last child that was found of the first of these
         self._replayed: list[str] = []
 
@@ -59,7 +61,7 @@ class _Replay:
             keys, parents = self._next.popitem()
             await self._go_on(keys, parents)
         if self._replayed:
-            await pass_on(self._session, self._jobs, {self._jobs.of_id(child) for child in self._replayed})
+            await pass_on(self._session, self._keyspace, {self._keyspace.of_id(child) for child in self._replayed})
         return self._replayed
 
     async def _go_on(self, keys: JobKeys, parents: list[str]) -> None:
@@ -68,11 +70,11 @@ class _Replay:
         command = CHILDREN(keys, after=self._after.pop(keys, ""), limit=_MOST, is_deep=1, ids=some)
         ids = [each.decode() for each in await self._session.run(command)]
         pairs = list(zip(ids[::2], ids[1::2], strict=True))
-        await self._replay([pair for pair in pairs if self._jobs.of_id(pair[1]) is keys])
-        for child in await self._replay([pair for pair in pairs if self._jobs.of_id(pair[1]) is not keys]):
-            self._next.setdefault(self._jobs.of_id(child), []).append(child)
+        await self._replay([pair for pair in pairs if self._keyspace.of_id(pair[1]) is keys])
+        for child in await self._replay([pair for pair in pairs if self._keyspace.of_id(pair[1]) is not keys]):
+            self._next.setdefault(self._keyspace.of_id(child), []).append(child)
         # As the script went: it may have stopped among the children of the last parent.
-        found = [each for each in dict.fromkeys([*some, *ids[1::2]]) if self._jobs.of_id(each) is keys]
+        found = [each for each in dict.fromkeys([*some, *ids[1::2]]) if self._keyspace.of_id(each) is keys]
         last, child = pairs[-1] if len(pairs) == _MOST else ("", "")
         complete = found[: found.index(last)] if last else found
         self._done.update(self._live.intersection(complete))
@@ -87,7 +89,9 @@ class _Replay:
         for parent, child in pairs:
             children.setdefault(parent, []).append(child)
         dead = [child for child in dict.fromkeys(child for _, child in pairs) if child not in self._live]
-        found = await asyncio.gather(*(self._dead_letters[self._jobs.of_id(each).number].find(each) for each in dead))
+        found = await asyncio.gather(
+            *(self._dead_letters[self._keyspace.of_id(each).number].find(each) for each in dead)
+        )
         letters = dict(zip(dead, found, strict=True))
         reached: list[str] = []
         commands: dict[str, Command] = {}
@@ -115,7 +119,7 @@ class _Replay:
 
     def _wait_again(self, letter: DeadLetter) -> Command | None:
         """The command that lets this one wait again; None if its envelope cannot be read."""
-        keys = self._jobs.of_id(letter.id)
+        keys = self._keyspace.of_id(letter.id)
         try:
             envelope = verify_envelope(self._session.key_ring, letter.id, split_body(letter.body)[1])
         except InvalidPayload:

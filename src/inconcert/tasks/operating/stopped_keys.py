@@ -38,9 +38,9 @@ class _Stopping(NamedTuple):
     queue: bytes
 
 
-async def read_stopped_keys(session: Session, jobs: JobKeyspace) -> list[StoppedKey]:
+async def read_stopped_keys(session: Session, keyspace: JobKeyspace) -> list[StoppedKey]:
     """Those of all partitions; see `Tasks.stopped_keys`."""
-    replies = await session.gather([Call(STOPPED_KEYS(keys)) for keys in jobs.partitions])
+    replies = await session.gather([Call(STOPPED_KEYS(keys)) for keys in keyspace.partitions])
     return [StoppedKey(row.id.decode(), row.waiting) for flat in replies for row in rows(flat, _Row)]
 
 

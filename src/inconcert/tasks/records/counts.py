@@ -142,9 +142,9 @@ class TaskCounters:
         jobs: The keys of all jobs; the counts are in the first partition.
     """
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace) -> None:
         self._ref = ref
-        self._keys = jobs.partitions[0]
+        self._keys = keyspace.partitions[0]
 
     async def counts(self, tasks: Sequence[str] | None, hours: int) -> list[TaskCounts]:
         """See `Tasks.counts`."""

@@ -43,12 +43,12 @@ class _Relation(NamedTuple):
         """The job in this partition."""
         return self.parent if self.kind == b"tell" else self.child
 
-    def where(self, jobs: JobKeyspace) -> JobKeys:
+    def where(self, keyspace: JobKeyspace) -> JobKeys:
         """The partition that is to know it."""
-        return jobs.of_id((self.child if self.kind == b"tell" else self.parent).decode())
+        return keyspace.of_id((self.child if self.kind == b"tell" else self.parent).decode())
 
 
-async def pass_on(session: Session, jobs: JobKeyspace, partitions: Iterable[JobKeys]) -> None:
+async def pass_on(session: Session, keyspace: JobKeyspace, partitions: Iterable[JobKeys]) -> None:
     """Tell all that wait for jobs that have ended in these partitions, and in those to which that leads.
 
     Any number may do so at once.
@@ -65,14 +65,14 @@ async def pass_on(session: Session, jobs: JobKeyspace, partitions: Iterable[JobK
     while left:
         keys, _ = left.popitem()
         try:
-            left |= dict.fromkeys(await _pass_on(session, jobs, keys))
+            left |= dict.fromkeys(await _pass_on(session, keyspace, keys))
         except InconcertError as error:
             errors.append(error)
     if errors:
         raise errors[0]
 
 
-async def _pass_on(session: Session, jobs: JobKeyspace, keys: JobKeys) -> set[JobKeys]:
+async def _pass_on(session: Session, keyspace: JobKeyspace, keys: JobKeys) -> set[JobKeys]:
     """Tell all that wait for jobs that have ended in this partition, in portions; returns where there are news now.
 
     A script can only use keys that it is given, so it answers of which queues it needs them, and is called again.  A
@@ -97,18 +97,20 @@ async def _pass_on(session: Session, jobs: JobKeyspace, keys: JobKeys) -> set[Jo
         stuck += more_stuck
         names += [name.decode() for name in found]
         if work:
-            more |= await _tell_others(session, jobs, keys, rows(work, _Relation))
+            more |= await _tell_others(session, keyspace, keys, rows(work, _Relation))
             waiting = stuck = 0  # all are looked at again
     if stuck:
         _log.warning("%d jobs cannot run yet, because a key of their queue holds a foreign value; delete it", stuck)
     return more
 
 
-async def _tell_others(session: Session, jobs: JobKeyspace, keys: JobKeys, relations: list[_Relation]) -> set[JobKeys]:
+async def _tell_others(
+    session: Session, keyspace: JobKeyspace, keys: JobKeys, relations: list[_Relation]
+) -> set[JobKeys]:
     """Let other partitions know these, and note that they do; returns those in which there are news then."""
     for_each: dict[tuple[bytes, JobKeys], list[_Relation]] = {}
     for relation in relations:
-        for_each.setdefault((relation.kind, relation.where(jobs)), []).append(relation)
+        for_each.setdefault((relation.kind, relation.where(keyspace)), []).append(relation)
     more: set[JobKeys] = set()
     known: list[tuple[bytes, _Relation]] = []
     unknown: set[bytes] = set()  # the jobs of which something could not be passed on
@@ -150,9 +152,9 @@ async def _tell(session: Session, keys: JobKeys, kind: bytes, relations: list[_R
 class Relay:
     """The background task that passes on what workers have ended, or what one that died had not passed on."""
 
-    def __init__(self, session: Session, jobs: JobKeyspace) -> None:
+    def __init__(self, session: Session, keyspace: JobKeyspace) -> None:
         self._session = session
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._partitions: set[JobKeys] = set()  # in which there are news
         self._found = anyio.Event()
         self._turn = anyio.Lock(fast_acquire=True)
@@ -170,7 +172,7 @@ class Relay:
             OutcomeUnknown: The same as for Unavailable.
         """
         async with self._turn:
-            await pass_on(self._session, self._jobs, self._jobs.partitions)
+            await pass_on(self._session, self._keyspace, self._keyspace.partitions)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -180,6 +182,6 @@ class Relay:
             partitions, self._partitions = self._partitions, set()
             try:
                 async with self._turn:
-                    await pass_on(self._session, self._jobs, partitions)
+                    await pass_on(self._session, self._keyspace, partitions)
             except InconcertError as error:  # the next heartbeat finds it again
                 _log.warning("jobs that wait for others cannot be notified yet: %s", error)

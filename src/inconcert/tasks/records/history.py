@@ -57,15 +57,15 @@ class EndedJob:
 class Histories:
     """The histories of tasks."""
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace) -> None:
         self._ref = ref
-        self._jobs = jobs
+        self._keyspace = keyspace
 
     async def latest(self, task: str, limit: int) -> list[EndedJob]:
         """See `Task.history`."""
         whole("limit", limit, most=MOST_KEPT)
         found: list[EndedJob] = []
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             found = nlargest(limit, [*found, *await self._of_partition(keys, task, limit)], key=attrgetter("ended_at"))
         return found
 

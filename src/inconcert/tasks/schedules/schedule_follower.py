@@ -52,9 +52,9 @@ class ScheduleFollower:
         in_code: The schedules in the code of this process.
     """
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace, in_code: Sequence[Schedule]) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace, in_code: Sequence[Schedule]) -> None:
         self._ref = ref
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._in_code = in_code
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -69,10 +69,10 @@ class ScheduleFollower:
 
     def partitions(self) -> "list[PartitionFollower]":
         """One for each partition: a schedule in code lies with its task."""
-        placed = [(self._jobs.of_task(schedule.task.name), schedule) for schedule in self._in_code]
+        placed = [(self._keyspace.of_task(schedule.task.name), schedule) for schedule in self._in_code]
         return [
             PartitionFollower(self._ref.session, keys, [schedule for place, schedule in placed if place is keys])
-            for keys in self._jobs.partitions
+            for keys in self._keyspace.partitions
         ]
 
 

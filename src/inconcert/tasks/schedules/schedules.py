@@ -91,9 +91,9 @@ class Schedules:
     triggered.
     """
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace, enqueuing: EnqueueBatcher) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace, enqueuing: EnqueueBatcher) -> None:
         self._ref = ref
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._enqueuing = enqueuing
 
     async def put(
@@ -160,17 +160,18 @@ class Schedules:
             raise ValueError(
                 f"schedule {id_!r}: its jobs run at its instants; give the call no after, unique, delay or at"
             )
-        if call.limits and len(self._jobs.partitions) > 1:
+        if call.limits and len(self._keyspace.partitions) > 1:
+            spread = len(self._keyspace.partitions)
             raise ValueError(
                 f"schedule {id_!r}: {call!r} has limits, which count in one partition; where jobs are spread over "
-                f"{len(self._jobs.partitions)}, use @concert.cron, or schedule a task without limits that enqueues it"
+                f"{spread}, use @concert.cron, or schedule a task without limits that enqueues it"
             )
         when = timetable(
             cron, every=every, at=at, zone=tz, starts_at=starts_at, ends_at=ends_at, jitter=jitter, name=id_
         )
         check_overlap(overlap, check_missed(missed))
         schedule = StoredSchedule(id_, when, missed, options.queue, open_envelope(call.text), overlap)
-        session, [keys] = self._ref.session, _partitions(self._jobs, id_)
+        session, [keys] = self._ref.session, _partitions(self._keyspace, id_)
         await session.run(
             PUT_SCHEDULE(
                 keys,
@@ -230,7 +231,7 @@ class Schedules:
         Cost: 2 round trips.
         """
         session = self._ref.session
-        row = await _find(session, self._jobs, id_)
+        row = await _find(session, self._keyspace, id_)
         schedule = StoredSchedule.read(session.key_ring, id_, row.definition)
         return await self._enqueuing.add_one(schedule.draft_now())
 
@@ -248,7 +249,7 @@ class Schedules:
         if " of task " in check_name("schedule", id_):
             raise InvalidName(f"schedule {id_!r} is part of the code; remove it there, or pause it")
         session = self._ref.session
-        [keys] = _partitions(self._jobs, check_schedule_id(id_))
+        [keys] = _partitions(self._keyspace, check_schedule_id(id_))
         if not await session.run(DELETE_SCHEDULE(keys, id=id_, request=session.new_address())):
             raise UnknownSchedule(id_)
 
@@ -265,7 +266,7 @@ class Schedules:
         """
         session = self._ref.session
         found: dict[str, ScheduleStatus] = {}
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             cursor: bytes | int = 0
             while True:
                 cursor, page = await session.run(LIST_SCHEDULES(keys, cursor=cursor))
@@ -286,7 +287,7 @@ class Schedules:
             await session.run(
                 PAUSE_SCHEDULE(keys, id=id_, is_paused=is_paused, request=request, changes=keys.schedule_changes)
             )
-            for keys in _partitions(self._jobs, id_)
+            for keys in _partitions(self._keyspace, id_)
         ]
         if max(answers) < 0:
             raise UnknownSchedule(id_)
@@ -317,14 +318,14 @@ class FoundSchedule(NamedTuple):
         return f"{prefix}{instant_text(round(status.last_at * 1000))}"
 
 
-async def find_schedule(session: Session, jobs: JobKeyspace, id_: str) -> FoundSchedule:
+async def find_schedule(session: Session, keyspace: JobKeyspace, id_: str) -> FoundSchedule:
     """The schedule of this id.
 
     Raises:
         UnknownSchedule: There is none.
         InvalidName: No schedule can have this id.
     """
-    row = await _find(session, jobs, id_)
+    row = await _find(session, keyspace, id_)
     return FoundSchedule(row.now_ms / 1000, row.followed_ms / 1000 or None, _status(session.key_ring, row))
 
 
@@ -343,9 +344,9 @@ class ScheduleCounts(NamedTuple):
     unfollowed: float
 
 
-async def count_schedules(session: Session, jobs: JobKeyspace) -> ScheduleCounts:
+async def count_schedules(session: Session, keyspace: JobKeyspace) -> ScheduleCounts:
     """Count the schedules."""
-    replies = await session.gather([Call(COUNT_SCHEDULES(keys)) for keys in jobs.partitions])
+    replies = await session.gather([Call(COUNT_SCHEDULES(keys)) for keys in keyspace.partitions])
     counts, paused, unfollowed_ms = zip(*replies, strict=True)
     longest = inf if min(unfollowed_ms) < 0 else max(unfollowed_ms) / 1000
     return ScheduleCounts(sum(counts), sum(paused), longest)
@@ -363,13 +364,13 @@ class _Row(NamedTuple):
     followed_ms: int = 0
 
 
-def _partitions(jobs: JobKeyspace, id_: str) -> Sequence[JobKeys]:
+def _partitions(keyspace: JobKeyspace, id_: str) -> Sequence[JobKeys]:
     """The partitions where it may be: one in code lies with its task."""
-    return jobs.partitions if is_in_code(id_) else [jobs.of_id(id_prefix(id_))]
+    return keyspace.partitions if is_in_code(id_) else [keyspace.of_id(id_prefix(id_))]
 
 
-async def _find(session: Session, jobs: JobKeyspace, id_: str) -> _Row:
-    for keys in _partitions(jobs, check_name("schedule", id_)):
+async def _find(session: Session, keyspace: JobKeyspace, id_: str) -> _Row:
+    for keys in _partitions(keyspace, check_name("schedule", id_)):
         row = await _look_up(session, keys, id_)
         if row is not None:
             return row
