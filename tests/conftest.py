@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import secrets
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
@@ -163,6 +164,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Also in each process that runs tests beside others."""
     gc.disable()  # until all is collected, of which there is much, and no garbage
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what it runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     install_quick_drivers()
     options = config.option
     World(
