@@ -117,7 +117,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         """
         if len(self._partitions) == 1:
             [partition] = self._partitions
-            return ([], None) if partition.is_dry and not everywhere else await partition.claim(count)
+            return await partition.claim(count) if everywhere or not partition.is_dry else ([], None)
         now = time.monotonic()
         if everywhere or (self._found_some and now - self._looked_at > _LOOK_AGAIN):
             self._look_everywhere()
@@ -138,8 +138,10 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
             await partition.promoter.promote()
 
     async def sleep(self) -> None:
-        """Sleep until a bell rings or `interrupt` is called, for at most 2 to 5 s."""
+        """Sleep until a bell rings or `interrupt` is called, for at most 2 to 5 s; may end early."""
         rung = await self._sleeper.rung(random.uniform(_SHORTEST_SLEEP, _LONGEST_SLEEP))
+        if rung is None:
+            return
         if not rung:
             for _ in range(-(-len(self._partitions) // _SLEEPS_UNTIL_ALL)):
                 self._partitions[self._first].look_again()
@@ -148,6 +150,24 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
             self._of_bell[rung].look_again()
         else:
             self._session.bells.pass_on(rung)
+
+    async def claim_asleep(self, count: int) -> list[C]:
+        """Sleep, and return up to `count` that the server has claimed as a bell rang, without a message between.
+
+        Like `sleep`, and returns nothing, while something is held: its body may block the event loop, and what is
+        claimed meanwhile would wait for it, although others are idle.  So it is in several partitions, of which the one
+        that will have something is not known, and where others of this process sleep.
+        """
+        [partition, *others] = self._partitions
+        if others or not self._sleeper.is_alone or partition.worker is None or partition.worker.held:
+            await self.sleep()
+            return []
+        claimed, _ = await partition.claim(count, self._sleeper.run_when_rung)
+        return claimed
+
+    def holds_nothing(self) -> None:
+        """Let a sleep that has begun go on as `claim_asleep` does."""
+        self._sleeper.leave_call()
 
     def interrupt(self) -> None:
         """End the current sleep, so that the queues are checked again."""

@@ -17,6 +17,7 @@ from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session
 from inconcert._redis.wire.background import in_background
+from inconcert._redis.wire.call import Call
 from inconcert.errors import InconcertError
 
 if TYPE_CHECKING:  # it makes these
@@ -84,10 +85,14 @@ class ClaimPartition(Generic[C]):
         if self.worker is not None:
             self.worker.retire()
 
-    async def claim(self, count: int) -> tuple[list[C], float | None]:
+    async def claim(self, count: int, send: Callable[[Call], None] | None = None) -> tuple[list[C], float | None]:
         """Claim what may be claimed now, up to `count`; and in how many seconds something is due, 0 for now.
 
         May be cancelled: the next one is answered with the same.  One at a time.
+
+        Args:
+            count: How many at most.
+            send: As `WorkerLease.claim` has it.
 
         Raises:
             NotConnected: The consumer was closed.
@@ -95,7 +100,7 @@ class ClaimPartition(Generic[C]):
             OutcomeUnknown: It did not answer.
         """
         worker = await self.living_worker()
-        claimed, due_in = await worker.claim(count)
+        claimed, due_in = await worker.claim(count, send)
         if worker.is_lost:  # presumed dead: everything is there for a new worker, now and not after a sleep
             worker = await self.living_worker()
             claimed, due_in = await worker.claim(count)

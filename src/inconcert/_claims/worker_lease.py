@@ -135,10 +135,14 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             raise
         return self
 
-    async def claim(self, count: int) -> tuple[list[C], float | None]:
+    async def claim(self, count: int, send: Callable[[Call], None] | None = None) -> tuple[list[C], float | None]:
         """Claim up to `count`, in the order of the policy.
 
         May be cancelled: the next claim then has the same number, and returns the same.  One at a time.
+
+        Args:
+            count: How many at most.
+            send: Sends the call, which may be sent again through the channel; None to send it now.
 
         Returns:
             The claims, and seconds until the next check, such as when something is due; None for no
@@ -148,7 +152,10 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         call = self._call(self._claim(order, count, suspects=int(self._suspects.may_take(self))))
         await self._session.channel.has_room(self._keys.bodies)
         self._acknowledge()  # sent along with what has ended
-        self._session.channel.submit(call)
+        if send is not None:
+            send(call)
+        else:
+            self._session.channel.submit(call)
         if self.is_behind:  # then the server works on it while what the last claim brought begins to run
             self._session.channel.flush()
         status, *answer = await call

@@ -1,15 +1,22 @@
 """The connection on which all idle consumers of a process sleep: it waits in `BLPOP` for a token on one of their bells.
 
 A token only says "check again", so losing one costs at most the longest sleep.  One `BLPOP` covers the bells of all
-current sleepers; a new sleeper with other bells ends it with a token on the session's own bell.  The connection carries
-nothing else: a command behind a blocked one would wait with it.
+current sleepers; a new sleeper with other bells ends it with a token on the session's own bell.
+
+A command behind a blocked one waits with it.  So a sleeper that is alone here leaves its next call there: the server
+runs it as the bell rings, without a message to the process and back.  If the connection is lost, the call goes through
+the command channel; it may have run already, and is answered as it was then.
+
+Source: docs/contributing/decisions/0017-claims-behind-the-bell.md
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from inconcert._redis.protocol.commands import pack
@@ -33,7 +40,7 @@ class Bells:
 
     Args:
         pool: Where the connection comes from.
-        channel: Returns tokens that no sleeper here waits for.
+        channel: Returns tokens that no sleeper here waits for, and runs what could not be run here.
         key: The session's own bell.
         timeout: How long the server may take to answer beyond the sleep itself, in seconds.
     """
@@ -47,7 +54,8 @@ class Bells:
         self._link: Link | None = None
         self._wire: Wire | None = None
         self._connected_at = 0.0
-        self._unanswered: deque[bool] = deque()  # whether each is a BLPOP
+        self._unanswered: deque[Callable[[Reply], None]] = deque()  # for each command what takes its reply
+        self._behind: Call | None = None  # waits behind the BLPOP under way
         self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
         self._covered: frozenset[str] = frozenset()  # by the BLPOP under way; empty for none
         self._is_ending = False  # a token that ends that BLPOP was sent
@@ -94,14 +102,41 @@ class Bells:
             self._link = Link(self._pool, self, timeout=self._timeout, purpose="bells")
             self._link.start()
         elif not self._covered:
-            self._block()
-        elif not self._is_ending and not self._covered.issuperset(sleeper.keys):
-            self._is_ending = True
-            self._ring(self._key)
+            self._block_for_all()
+        elif not self._covered.issuperset(sleeper.keys):
+            self.end()
 
     def remove(self, sleeper: "Sleeper") -> None:
         """Remove a sleeper that has woken."""
         self._sleepers.pop(sleeper, None)
+
+    def is_alone(self, sleeper: "Sleeper") -> bool:
+        """True if nobody else sleeps here: then a call can wait behind the BLPOP."""
+        return (
+            self._wire is not None
+            and self._behind is None
+            and not self._is_ending
+            and len(self._sleepers) == (sleeper in self._sleepers)
+            and (not self._covered or self._covered == frozenset(sleeper.keys))
+        )
+
+    def run_when_rung(self, sleeper: "Sleeper", call: Call) -> None:
+        """Have the server run this call when a bell of this sleeper rings, or after 5 s; now if it is not alone."""
+        if self._wire is None or not self.is_alone(sleeper):
+            self._channel.submit(call)
+            return
+        if not self._covered:
+            self._block(sleeper.keys)
+        self._behind = call
+        call.sends += 1
+        self._wire.write(call.packed)
+        self._unanswered.append(partial(self._has_run, call))
+
+    def end(self) -> None:
+        """End the BLPOP under way."""
+        if self._covered and not self._is_ending:
+            self._is_ending = True
+            self._ring(self._key)
 
     def pass_on(self, key: str) -> None:
         """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
@@ -119,27 +154,12 @@ class Bells:
         self._connected_at = self._loop.time()
         self._unanswered.clear()
         wire.write(pack("PING"))  # a BLPOP reply may take long, and a wire that answers nothing counts as a failure
-        self._unanswered.append(False)
+        self._unanswered.append(self._is_here)
         if self._sleepers:
-            self._block()
+            self._block_for_all()
 
     def received(self, reply: Reply) -> None:
-        if not self._unanswered.popleft():
-            if isinstance(reply, ErrorReply) and reply.code == "WRONGPASS" and self._link is not None:
-                self._link.login_refused(reply)
-            return
-        if isinstance(reply, ErrorReply):  # the link reconnects after a pause, which grows while connections are brief
-            _log.warning("bells: the server refused to wait: %s", reply)
-            if self._link is not None:
-                self._link.drop(reply)
-            return
-        self._end_block()
-        key = reply[0].decode() if reply else self._key
-        if key != self._key:
-            self.pass_on(key)
-        if self._sleepers:
-            self._block()
-        self.waits_since = time.monotonic() if self._covered else None
+        self._unanswered.popleft()(reply)
 
     def disconnected(self, error: Exception) -> None:
         del error  # the link logs it
@@ -151,21 +171,71 @@ class Bells:
     def log_in(self, command: bytes) -> None:
         if self._wire is not None:
             self._wire.write(command)  # after the BLPOP under way, which takes a few seconds at most
-            self._unanswered.append(False)
+            self._unanswered.append(self._is_here)
 
     # Private.
 
-    def _block(self) -> None:
+    def _is_here(self, reply: Reply) -> None:
+        """Take the reply of a `PING` or an `AUTH`."""
+        if isinstance(reply, ErrorReply) and reply.code == "WRONGPASS" and self._link is not None:
+            self._link.login_refused(reply)
+
+    def _has_rung(self, reply: Reply) -> None:
+        """Take the reply of a `BLPOP`."""
+        if isinstance(reply, ErrorReply):  # the link reconnects after a pause, which grows while connections are brief
+            _log.warning("bells: the server refused to wait: %s", reply)
+            if self._link is not None:
+                self._link.drop(reply)
+            return
+        key = reply[0].decode() if reply else self._key
+        behind = self._behind
+        if behind is None:
+            self._end_block()
+        if key != self._key and (behind is None or behind.done()):  # the caller of that one has gone
+            self.pass_on(key)
+        if behind is None:
+            self._block_again()
+
+    def _has_run(self, call: Call, reply: Reply) -> None:
+        """Take the reply of a call that waited behind a `BLPOP`."""
+        self._end_block()
+        if isinstance(reply, ErrorReply):
+            self._run_elsewhere(call)
+        else:
+            call.answered(reply)
+        self._block_again()
+
+    def _run_elsewhere(self, call: Call) -> None:
+        """Send a call that may have run, as one whose reply was lost."""
+        if self._is_closed:
+            call.fail(NotConnected("the coordinator was closed while this call waited; open it again"))
+        elif call.is_wanted:
+            try:
+                self._channel.submit(call)
+            except NotConnected as error:
+                call.fail(error)
+
+    def _block_again(self) -> None:
+        if self._sleepers and not self._covered:
+            self._block_for_all()
+        self.waits_since = time.monotonic() if self._covered else None
+
+    def _block_for_all(self) -> None:
+        self._block(dict.fromkeys(key for sleeper in self._sleepers for key in sleeper.keys))
+
+    def _block(self, keys: Iterable[str]) -> None:
         if self._wire is None:
             return
-        keys = dict.fromkeys(key for sleeper in self._sleepers for key in sleeper.keys)
+        if self.waits_since is None:
+            self.waits_since = time.monotonic()
         self._covered = frozenset(keys)
         self._wire.write(pack("BLPOP", *keys, self._key, _BLOCK))
-        self._unanswered.append(True)
+        self._unanswered.append(self._has_rung)
         self._patience = self._loop.call_later(_BLOCK + self._timeout, self._give_up)
 
     def _end_block(self) -> None:
         self._covered = frozenset()
+        self._behind = None
         self._is_ending = False
         if self._patience is not None:
             self._patience.cancel()
@@ -177,7 +247,10 @@ class Bells:
 
     def _lose(self) -> None:
         self._wire = None
+        behind = self._behind
         self._end_block()
+        if behind is not None:
+            self._run_elsewhere(behind)
         sleepers, self._sleepers = self._sleepers, {}  # a token may have been lost: every sleeper re-checks
         for sleeper in sleepers:
             sleeper.interrupt()
@@ -196,6 +269,16 @@ class _Sleepers(Protocol):
     def remove(self, sleeper: "Sleeper") -> None:
         """End `add`."""
 
+    def is_alone(self, sleeper: "Sleeper") -> bool:
+        """True if the server can run a call of this sleeper as it is woken."""
+        ...
+
+    def run_when_rung(self, sleeper: "Sleeper", call: Call) -> None:
+        """Have the server run this call when a bell of this sleeper rings."""
+
+    def end(self) -> None:
+        """Let a call that waits for a bell run now."""
+
     def pass_on(self, key: str) -> None:
         """Wake another for this bell."""
 
@@ -212,35 +295,55 @@ class Sleeper:
         self.keys = keys
         self._bells = bells
         self._is_due = False  # interrupted while awake
-        self._woken: asyncio.Future[str] | None = None
+        self._woken: asyncio.Future[str | None] | None = None
+        self._left: Call | None = None  # to be run when a bell rings
 
-    async def rung(self, seconds: float) -> str:
+    async def rung(self, seconds: float) -> str | None:
         """Sleep until a bell rings, at most this long; may return early. Cancelling it loses no token.
 
         Only one call at a time.
 
         Returns:
-            The bell that rang, or an empty string. No other sleeper receives this ring: a caller that does not check
-            now must pass it on.
+            The bell that rang; an empty string to check now all the same; None to sleep on with a call left behind.
+            No other sleeper receives this ring: a caller that does not check now must pass it on.
         """
         if self._is_due:
             self._is_due = False
             return ""
         loop = asyncio.get_running_loop()
-        woken: asyncio.Future[str] = loop.create_future()
+        woken: asyncio.Future[str | None] = loop.create_future()
         self._woken = woken
         timer = loop.call_later(seconds, self.interrupt)
         self._bells.add(self)
         try:
             return await woken
         except asyncio.CancelledError:
-            if not woken.cancelled() and woken.result():
-                self._bells.pass_on(woken.result())
+            if not woken.cancelled() and (key := woken.result()):
+                self._bells.pass_on(key)
             raise
         finally:
             timer.cancel()
             self._bells.remove(self)
             self._woken = None
+
+    @property
+    def is_alone(self) -> bool:
+        """True if `run_when_rung` has the server run a call as this is woken, and it need not check before."""
+        return not self._is_due and self._bells.is_alone(self)
+
+    def run_when_rung(self, call: Call) -> None:
+        """Have the server run this call when a bell rings, or after 5 s, in place of a sleep; now if it is not alone.
+
+        Its caller may be cancelled.  It must be one that the same caller may send again.
+        """
+        self._left = call
+        self._bells.run_when_rung(self, call)
+
+    def leave_call(self) -> None:
+        """End the sleep under way if a call can be left behind from now on."""
+        if self._woken is not None and not self._woken.done() and self._bells.is_alone(self):
+            self._bells.remove(self)
+            self._woken.set_result(None)
 
     def wake(self, key: str) -> None:
         """Wake up: this bell rang, and no other sleeper receives that ring."""
@@ -250,9 +353,11 @@ class Sleeper:
             self._woken.set_result(key)
 
     def interrupt(self) -> None:
-        """Make the current sleep return now, or the next one if none is under way."""
+        """Make the current sleep return now, or the next one if none is under way; let a call that was left run."""
         if self._woken is None:
             self._is_due = True
+            if self._left is not None and not self._left.done():
+                self._bells.end()
         else:
             self._bells.remove(self)  # now: a bell that rings before it has returned is for another
             if not self._woken.done():

@@ -197,6 +197,13 @@ async def confirmed(consumer: Consumer) -> None:
     await consumer._open_now().confirmed()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
+def holds_nothing(consumer: Consumer) -> None:
+    """What was claimed has ended: a `claim` that sleeps may wait on the server from now on."""
+    opened = consumer._opened  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if opened is not None:
+        opened.holds_nothing()
+
+
 def signs_of(consumer: Consumer) -> ConsumerSigns | None:
     """Its latest acts, from any thread; None if it is not open."""
     opened = consumer._opened  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -296,6 +303,8 @@ class _Opened(ClaimConsumer[JobState]):
                     return jobs
                 if not wait:
                     await self.promote()
+                elif jobs := await self.claim_asleep(count):
+                    return jobs
             except (Unavailable, OutcomeUnknown) as error:
                 _log.warning("jobs cannot be claimed yet: %s", error)
                 await anyio.sleep(AFTER_A_FAILURE)
@@ -304,9 +313,6 @@ class _Opened(ClaimConsumer[JobState]):
             except Exception as error:  # noqa: BLE001 - the next claim returns the same
                 note_failure("claiming jobs", error)
                 await anyio.sleep(AFTER_A_FAILURE)
-            else:
-                if wait:
-                    await self.sleep()
         return []
 
     @property
@@ -351,7 +357,12 @@ class _Opened(ClaimConsumer[JobState]):
 
 
 class _OpenedByUser(_Opened):
-    """The same, which hands jobs to a user's code: that may forget one."""
+    """The same, which hands jobs to a user's code: that may forget one, and may stop asking at any time."""
+
+    async def claim_asleep(self, count: int) -> list[JobState]:
+        del count
+        await self.sleep()
+        return []
 
     async def _hand_out(self, count: int) -> list[ClaimedJob]:
         return [HandedOutJob(state_of(job)) for job in await super()._hand_out(count)]

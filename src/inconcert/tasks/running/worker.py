@@ -16,7 +16,7 @@ import anyio.to_thread
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.wire.background import in_background, log_error
+from inconcert._redis.wire.background import attempt, in_background, log_error
 from inconcert._rules import durations
 from inconcert._rules.defaults import DEFAULT_GRACE
 from inconcert._rules.durations import Seconds
@@ -25,7 +25,7 @@ from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, JobExpired, UnknownTask
 from inconcert.tasks.following.blocked_worker import workers
 from inconcert.tasks.running.claimed_job import ClaimedJob, state_of
-from inconcert.tasks.running.consumer import Consumer, confirmed, signs_of
+from inconcert.tasks.running.consumer import Consumer, confirmed, holds_nothing, signs_of
 from inconcert.tasks.running.health import WorkerSigns
 from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.running.registry import Registry
@@ -209,7 +209,9 @@ class Worker:
             del self._running[state]
         except KeyError:  # it was begun by an eager task factory, and has ended before it was noted
             return
-        self._claim_no_more()
+        if not self._running:
+            self._claim_no_more()
+            attempt("letting a claim wait on the server", holds_nothing, self._consumer)
 
     def _claim_no_more(self) -> None:
         """Cancel the claim that is under way, once nothing runs: the jobs it claims are requeued at the end."""

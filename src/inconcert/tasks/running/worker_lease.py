@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -92,10 +92,12 @@ class JobWorkerLease(WorkerLease[JobState]):
         self.link = ClaimLink(session, keys, self.holder, self.claimed_key, Effects(session))
         self.observers = session.observers
 
-    async def claim(self, count: int) -> tuple[list[JobState], float | None]:
+    async def claim(
+        self, count: int, send: Callable[[Call], None] | None = None
+    ) -> tuple[list[JobState], float | None]:
         """See `WorkerLease`."""
         self._heard = frozenset()
-        return await super().claim(count)
+        return await super().claim(count, send)
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
