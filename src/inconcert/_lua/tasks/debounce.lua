@@ -22,6 +22,8 @@
 -- @include recall
 -- @include remember
 -- @include head_of
+-- @include in_line
+-- @include task_and_lines
 -- @include live_job_of_name
 -- @include take_name
 -- @include drop_names
@@ -32,7 +34,6 @@
 -- @include write_facts
 -- @include replace_next
 local ADDED, REPLACED, OTHER, COME_AGAIN, BEGIN_AGAIN = 1, 2, 3, 4, 5
-local HELD_BACK_MS = 4e15  -- as in hold_back.lua
 
 local answered = recall(recent, older, request)
 if answered then
@@ -44,14 +45,6 @@ local function answer(what, other, place)
   return {what, other, place}
 end
 
-local function task_of(text)
-  return string.match(text, '{"name":(".-"),"')
-end
-
-local function lines_of(limits)  -- without when it expires
-  return (string.gsub(limits, '/e%d+$', ''))
-end
-
 local now_ms = math.floor(server_time() / 1000)
 if is_new and (redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1) then
   return {ADDED, id, ''}
@@ -60,19 +53,17 @@ local live = live_job_of_name(unique, bodies, dead, unique_name, now_ms)
 local state, place, is_due, waits, put_ms, first
 if live then
   local body = redis.call('HGET', bodies, live)
-  local enqueued_ms, _, its_limits, _, its_first = head_of(body)
-  local limits = its_limits or ''
+  local enqueued_ms, _, limits, _, its_first = head_of(body)
   put_ms, first = enqueued_ms, its_first
-  if not first or task_of(body) ~= task_of(envelope) then
+  local task, lines = task_and_lines(envelope)
+  local its_task, its_lines = task_and_lines(string.match(body, '^%d+ (.*)$') or '')
+  if not first or its_task ~= task then
     return answer(OTHER, live, '')
   end
   state = redis.call('HGET', states, live)
   place = state and string.match(state, '^delayed (.*)$')
-  local rate = string.match(limits, '^/r[^:]+:(%x+)')
-  local next_ms, next_id = string.match(rate and redis.call('HGET', places, rate) or '', '^%d+ (%d+) .* (%S*)$')
-  local due_ms = place and tonumber(redis.call('ZSCORE', delayed, live) or 0)
-  is_due = not state or place and (due_ms >= HELD_BACK_MS or next_id == live and due_ms == tonumber(next_ms))
-  waits = (place or not state) and not (is_due and lines_of(limits) ~= lines_of(string.match(envelope, '^%d+(%S*)')))
+  is_due = not state or place and in_line(places, delayed, live, limits or '')
+  waits = (place or not state) and not (is_due and its_lines ~= lines)
   local known = read_facts(redis.call('HGET', facts, live))
   local has_begun = known.failures + known.crashes + redis.call('HEXISTS', stepped, live) > 0
   waits = waits and not has_begun  -- otherwise its name is about to be free

@@ -13,7 +13,7 @@ A script publishes `ADDRESS KIND REST` to the inbox of the process in which the 
 | `shut` | nothing: the queue is shut down | `queues/shut` | `queues/shutdown.py` |
 | `bell` | `BELL`, which rang | `ring` | `_cluster/bells.py` |
 | `ended` | nothing: the job that it watches has ended | `notify_watchers` | `tasks/following/watch.py` |
-| `cancelled` | `JOB-ID`, a job that it holds | `tasks/cancel` | `tasks/running/worker_lease.py` |
+| `cancelled` | `JOB-ID`, a job that it holds | `cancel_jobs` | `tasks/running/worker_lease.py` |
 | `ask` | `ADDRESS ENTRIES`: who asks, and how much may be answered | `reports/ask` | `reports/reporter.py` |
 | `evicted` | nothing: the lease of this holder was released by force | `reports/evicted` | `_core/permit_state.py` |
 | `report` | JSON | `reports/answer` | `reports/inspect.py` |
