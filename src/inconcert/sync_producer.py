@@ -40,7 +40,7 @@ from inconcert.tasks.following.messages import JobMessage
 from inconcert.tasks.following.watch import RECHECK_AFTER
 from inconcert.tasks.records.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.records.store import UNWATCH, JobKeys, JobKeyspace
-from inconcert.tasks.sending.debounced import DebouncedJob
+from inconcert.tasks.sending.debounced import replacing_job
 from inconcert.tasks.sending.draft import NewJob, enqueue, enqueue_own
 from inconcert.tasks.sending.options import JobOptions
 from inconcert.tasks.sending.task import Task, draft_of
@@ -57,7 +57,8 @@ class EnqueuedJob:
 
     Attributes:
         id: Which job; `SyncProducer.result` takes it, and `Coordinator.tasks.job`.
-        created: False if a live job already had the unique name: then this is that job, with `debounce` as it is now.
+        created: False if a live job already had the unique name: then this is that job, with `debounce` or `newest` as
+            it is now.
     """
 
     id: str
@@ -386,11 +387,11 @@ class SyncProducer:
         if options.id is not None:
             [other] = opened.run(enqueue_own(job.keys, options.queue, job, opened.origin.new_address()))
             return str(other, "ascii")
-        if options.debounce is None:
+        replacing = replacing_job(job, opened.origin)
+        if replacing is None:
             [other] = opened.run(enqueue(job.keys, options.queue, [job]))
             return str(other, "ascii")
-        debounced = DebouncedJob(job, self._key_ring)
-        while (known := debounced.added(opened.run(debounced.enqueue()))) is None:
+        while (known := replacing.added(opened.run(replacing.enqueue()))) is None:
             pass  # one waits, for which it is to be signed
         return known
 

@@ -37,6 +37,7 @@ from tests.support.stories import (
     FollowUpStory,
     GroupStory,
     HistoryStory,
+    NewestStory,
     OnDeadStory,
     OrderStory,
     OverlapStory,
@@ -319,6 +320,23 @@ async def test_late_twin_has_nothing_to_do_with_later_calls(concert: Coordinator
     assert (await first.status(), await last.status()) == (JobStatus.SUCCEEDED, JobStatus.DELAYED)
     assert (again.args, last.created) == (["first"], True)
     await last.reschedule(delay=0)
+    await story.run()
+    assert story.did == ["last"]
+
+
+async def test_late_twin_does_not_start_the_newest(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """It waits for the worker that has the old one now, and that is told to stop."""
+    story = NewestStory(concert)
+    first = await story.call("first")
+    async with twins(concert, elsewhere) as (late, again):
+        last = await story.call("last")
+        async with late:
+            pass
+        assert (await first.status(), await last.status()) == (JobStatus.RUNNING, JobStatus.WAITING)
+        async with again:
+            await anyio.sleep_forever()
+        assert again.is_cancelled
+    assert await first.status() is JobStatus.CANCELLED
     await story.run()
     assert story.did == ["last"]
 

@@ -98,6 +98,19 @@ def test_delayed_task() -> None:
     assert all(line and float(line[2]) >= due for line, due in zip(found, (0.3, 0.6, 0.9, 1.2), strict=True))
 
 
+def test_newest() -> None:
+    """The first build is cancelled, the second never begins, and the third begins when the first has tidied up."""
+    assert run("newest") == [
+        "first: a new job",
+        "shop at first: the build begins",
+        "second: a new job",
+        "third: in the place of the job that waits",
+        "shop at first: the build is cancelled",
+        "shop at third: the build begins",
+        "shop at third is online",
+    ]
+
+
 def test_debounce() -> None:
     """Three changes are one job, with the last of them."""
     *lines, ended = run("debounce")

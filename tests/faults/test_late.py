@@ -544,6 +544,30 @@ async def _later_call_after_a_silence_stays(scene: Scene) -> AsyncGenerator[None
     yield
 
 
+@late("tasks/replace")
+async def _newest_that_has_run_does_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run(version: int) -> None: ...
+
+    async with scene.sent("tasks/replace"):
+        for version, queue in enumerate(["default", "default", "low"]):
+            await run.options(queue=queue, unique="one", newest="replaces").enqueue(version)
+    await scene.concert.run_worker("default", "low", burst=True)
+    yield
+
+
+@late("tasks/replace")
+async def _newest_of_all_stays_and_is_not_cancelled(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run")
+    async def run(version: int) -> None: ...
+
+    async with scene.sent("tasks/replace"):
+        for version in range(4):
+            await run.options(unique="one", newest="replaces", delay=3600 * (version % 2)).enqueue(version)
+    await run.options(unique="one", newest="replaces", priority=1).enqueue(4)
+    yield
+
+
 @late("tasks/open_group")
 async def _group_that_has_ended_is_not_begun_again(scene: Scene) -> AsyncGenerator[None, None]:
     @scene.concert.task(name="run", result_ttl=0)

@@ -724,6 +724,62 @@ async def test_second_call_of_a_debounced_job_adds_and_replaces_nothing(scene: S
     assert await scene.ledger() == before
 
 
+async def replace(scene: Scene, job: str, request: str, *, known: str = "", text: str = "{}", signed: int = 0) -> Any:
+    """Run the script that adds a job, and lets it replace the one of its name."""
+    queue = scene.keys.queue("q")
+    return await scene.run(
+        "tasks/replace",
+        its=(queue.queue, queue.bell, queue.delayed, scene.keys.result(known or job), "kept"),
+        result=scene.keys.result(job),
+        request=request,
+        id=job,
+        known=known,
+        envelope=f'{{"name":"t","args":{text}}}',
+        its_envelope=f'{{"name":"t","args":{text}}}' if known and signed else "",
+        is_signed=signed,
+        delay_ms=0,
+        unique_name="newest",
+        name="q",
+        its_name="q",
+        inboxes="inboxes:",
+        ttl_ms=HOUR,
+    )
+
+
+@pytest.mark.twice("tasks/replace")
+async def test_second_call_of_the_newest_adds_replaces_and_cancels_nothing(scene: Scene) -> None:
+    """Also when it comes late: after later calls, and after the job has begun, failed, or ended."""
+    keys, client = scene.keys, scene.client
+
+    async def body(job: str) -> bytes:
+        return bytes(await client.hget(keys.bodies, job))
+
+    assert [await replace(scene, "one", "1") for _ in range(2)] == [[1, b"", b""]] * 2
+    assert [await replace(scene, "two", "2", text="[2]") for _ in range(2)] == [[2, b"one", b""]] * 2
+    assert [await replace(scene, "three", "3", signed=1) for _ in range(2)] == [[3, b"one", b"q"]] * 2
+    third: dict[str, Any] = {"known": "one", "text": "[3]", "signed": 1}
+    assert [await replace(scene, "three", "4", **third) for _ in range(2)] == [[2, b"one", b""]] * 2
+    before = await scene.ledger()
+    assert await replace(scene, "two", "2", text="[2]") == [2, b"one", b""]
+    assert (await scene.ledger(), (await body("one")).endswith(b"[3]}")) == (before, True)
+
+    assert b"one" in await scene.claim(3, 5)
+    assert [await replace(scene, "four", "5", text="[4]") for _ in range(2)] == [[1, b"", b""]] * 2
+    assert [await replace(scene, "five", "6", text="[5]") for _ in range(2)] == [[2, b"four", b""]] * 2
+    states = await client.hgetall(keys.states)
+    assert states[b"one"].startswith(b"cancelling ")
+    assert states[b"four"] == b"waiting 0:replaces q"
+    assert await client.hget(keys.unique, "newest") == b"four 0 one"
+    before = await scene.ledger()
+    for job, request, answer in (("one", "1", 1), ("three", "3", 3), ("four", "5", 1)):
+        assert (await replace(scene, job, request))[0] == answer
+    assert (await scene.ledger(), (await body("four")).endswith(b"[5]}")) == (before, True)
+
+    await scene.forget_requests()
+    assert await replace(scene, "four", "5") == [1, b"", b""]
+    assert await scene.ledger() == before
+
+
 @pytest.mark.twice("tasks/history")
 async def test_second_look_at_a_history_finds_the_same(scene: Scene) -> None:
     """A part at a time, and only of this task."""

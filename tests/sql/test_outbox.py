@@ -409,6 +409,8 @@ async def test_outside_of_a_transaction_nothing_is_sent(sqlite_shop: Shop) -> No
             await shop.outbox.enqueue(session, shop.ship.options(after=[job]).call(1))
         with pytest.raises(ValueError, match="has debounce=, and a row is not replaced"):
             await shop.outbox.enqueue(session, shop.ship.options(debounce=1, unique="u").call(1))
+        with pytest.raises(ValueError, match="has newest=, and an older row may be handed over again"):
+            await shop.outbox.enqueue(session, shop.ship.options(newest="replaces", unique="u").call(1))
         with pytest.raises(TypeError, match="give a call of a task"):
             await shop.outbox.enqueue(session, wrong)
     assert await shop.rows() == 1

@@ -42,6 +42,7 @@ __all__ = [
     "GroupStory",
     "HistoryStory",
     "LimitsStory",
+    "NewestStory",
     "OnDeadStory",
     "OrderStory",
     "OverlapStory",
@@ -439,6 +440,42 @@ class DebounceStory(Story):
         return self.job
 
 
+class NewestStory(Story):
+    """One that has begun, one that replaces it and waits, and the last, which takes the place of that."""
+
+    feature = "newest"
+    done: ClassVar = ["last"]
+
+    def body(self) -> Any:
+        """The function of the task."""
+
+        async def story(call: str = "") -> None:
+            if call == "old":
+                raise Retry(after=HOUR)
+            if current_job().time_limit is not None:
+                await self.rest()
+            await self.note(call)
+
+        return story
+
+    async def call(self, call: str, **options: Any) -> Job[Any]:
+        """Enqueue the newest."""
+        task: Any = self.task  # its function takes one more argument
+        chosen: Any = {"unique": "name", "newest": "replaces"} | options
+        job: Job[Any] = await task.options(**chosen).enqueue(call)
+        return job
+
+    async def begin(self, **options: Any) -> Job[Any]:
+        """Make all calls."""
+        old = await self.call("old", **options | {"time_limit": None})
+        await self.run()
+        first = await self.call("first", **{"delay": HOUR / 2} | options)
+        self.job = await self.call("last", **{"delay": HOUR / 2} | options)
+        assert (self.job.id, self.job.created, first.created) == (first.id, False, True)
+        assert [await old.status(), await self.job.status()] == [JobStatus.CANCELLED, JobStatus.DELAYED]
+        return self.job
+
+
 class HistoryStory(Story):
     """A task that keeps how its jobs have ended."""
 
@@ -721,7 +758,7 @@ STORIES = {
     story.feature: story
     for story in (
         *(StepsStory, SleepStory, MessageStory, UndoStory, StreamStory, GroupStory, FollowUpStory, LimitsStory),
-        *(OrderStory, DebounceStory, HistoryStory, OnDeadStory),
+        *(OrderStory, DebounceStory, NewestStory, HistoryStory, OnDeadStory),
         *(PriorityStory, OwnIdStory, DeadlineStory, SharedLimitsStory, OverlapStory, AttemptsStory),
     )
 }

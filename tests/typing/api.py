@@ -463,6 +463,8 @@ async def follow_jobs() -> None:
     book.options(after=job)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await book.options(at=datetime(2026, 12, 24, tzinfo=UTC)).enqueue(UUID(int=7), Decimal(1))
     await book.options(unique="a", debounce=5, max_wait=timedelta(minutes=1)).enqueue(UUID(int=7), Decimal(1))
+    await book.options(unique="a", newest="replaces").enqueue(UUID(int=7), Decimal(1))
+    book.options(unique="a", newest="wins")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     book.options(unique="a", debounce="5")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     book.options(at=60)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     book.options(delay=None)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]

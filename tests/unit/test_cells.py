@@ -195,6 +195,35 @@ CELLS: dict[str, dict[str, list[str]]] = {
             "contract/test_debounce.py::test_last_call_wins_and_is_due_after_a_silence",
         ],
     },
+    "Newest wins": _SAME
+    | {
+        "cancelled": [
+            "contract/test_newest.py::test_name_is_the_running_ones_again_if_the_one_behind_it_ends_first",
+            "contract/test_newest.py::test_call_decides_whether_it_replaces",
+        ],
+        "killed": [
+            "contract/test_newest.py::test_newest_runs_when_the_worker_of_the_old_one_has_died",
+            "faults/test_newest_faults.py::test_never_two_of_a_name_at_once_and_the_last_runs_though_workers_are_killed",
+        ],
+        "frozen": [f"{_WHAT}test_late_twin_does_not_start_the_newest"],
+        "replayed": ["contract/test_newest.py::test_dead_job_is_not_replaced"],
+        "unique=": ["contract/test_newest.py::test_call_decides_whether_it_replaces"],
+        "after=": [
+            *_SAME["after="],
+            "contract/test_newest.py::test_jobs_after_one_that_is_replaced_run_after_the_newest",
+            "contract/test_newest.py::test_bad_options_are_refused_before_anything_is_sent",
+        ],
+        "paused": [*_SAME["paused"], "contract/test_newest.py::test_job_in_a_paused_queue_is_replaced_where_it_is"],
+        "expires": [*_SAME["expires"], "contract/test_newest.py::test_last_call_counts_for_expiry"],
+        "time_limit": [
+            *_SAME["time_limit"],
+            "contract/test_newest.py::test_job_of_the_same_task_that_waits_for_its_next_attempt",
+        ],
+        "signing_keys": [
+            *_SAME["signing_keys"],
+            "contract/test_newest.py::test_job_that_waits_is_replaced_in_its_place",
+        ],
+    },
     "Histories": _SAME
     | {
         "cancelled": [

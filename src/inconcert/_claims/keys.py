@@ -39,7 +39,7 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     children     zset    'id child': a job that runs after this one and has not ended
     outcomes     hash    id -> its outcome, while it has children
     news         list    ids of jobs that have ended or may run now, not processed yet
-    unique       hash    unique name -> id of the job that has it, and end of its window, or 0
+    unique       hash    unique name -> id of the job that has it, end of its window or 0, and the job that it replaces
     checks       zset    unique name -> when to check whether it is still taken, server ms
     finished     hash    queue name -> jobs that have succeeded or were cancelled
     paused       set     names of queues from which nothing is claimed

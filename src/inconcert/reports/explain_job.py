@@ -209,7 +209,21 @@ class JobQuestion:
             return []
         parents = place.pending.split(" ")
         reasons: list[Reason] = []
-        described = await self._tasks.describe(*parents[:_MOST])
+        described = await self._tasks.describe(self._id, *parents[:_MOST])
+        job = described.get(self._id)
+        if job is not None and job.unique and not job.after:  # it was enqueued with newest=
+            [replaced] = parents
+            found = described.get(replaced)
+            what = (
+                "has ended, of which it is about to be told"
+                if found is None
+                else f"was cancelled, and is {found.status}"
+            )
+            of = "" if found is None else f" of task {found.task!r}"
+            name = f"it replaces job {replaced}{of}, which had its unique name {job.unique!r} and {what}"
+            text = name if found is None else f"{name}: it runs when that has ended"
+            no_worker = paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+            return [Reason("replaces", text), *no_worker]
         for parent in parents[:_MOST]:
             found = described.get(parent)
             what = "has ended, of which it is about to be told" if found is None else f"is {found.status}"

@@ -125,3 +125,7 @@ def _check(draft: object) -> None:
         )
     if options.debounce is not None:
         raise ValueError(f"{draft!r} has debounce=, and a row is not replaced by a later one; give it a delay=")
+    if options.newest is not None:
+        raise ValueError(
+            f"{draft!r} has newest=, and an older row may be handed over again after a newer one; let a job enqueue it"
+        )

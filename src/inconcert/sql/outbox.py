@@ -104,13 +104,13 @@ class Outbox:
             transaction: An `AsyncSession` or `AsyncConnection` of SQLAlchemy whose transaction has begun; or a
                 connection of asyncpg, or an `AsyncConnection` of psycopg, of whose commit only `LISTEN` tells a relay.
             call: A task and its arguments, with options if they differ: `ship.call(17)`,
-                `ship.options(delay=60, unique="ship:17").call(17)`. Not with `after` or `debounce`. A delay counts from
-                now, by the database's clock; `expires` from the hand-over. If a live job has the unique name at the
-                hand-over, that one stands for it, and this one is not known.
+                `ship.options(delay=60, unique="ship:17").call(17)`. Not with `after`, `debounce` or `newest`. A delay
+                counts from now, by the database's clock; `expires` from the hand-over. If a live job has the unique
+                name at the hand-over, that one stands for it, and this one is not known.
 
         Raises:
             TypeError: This is not a transaction, or not a call.
-            ValueError: The call has `after` or `debounce`, or the transaction is on another kind of database.
+            ValueError: The call has `after`, `debounce` or `newest`, or the transaction is on another kind of database.
             RuntimeError: No transaction has begun, or the connection commits each statement by itself.
 
         Cost: 1 statement in the transaction. The relay: for each 500 rows 1 transaction, and 1 round trip to the server

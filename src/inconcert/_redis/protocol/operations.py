@@ -45,6 +45,7 @@ _VERBS = {
     "tasks/enqueue_plain": "enqueue",
     "tasks/count_claimed": "stats",
     "tasks/debounce": "enqueue",
+    "tasks/replace": "enqueue",
     "tasks/group_results": "results",
     "tasks/inspect_group": "progress",
     "tasks/open_group": "group",

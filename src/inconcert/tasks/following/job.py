@@ -66,7 +66,8 @@ class Job(Generic[R_co]):
 
     Attributes:
         id: Which job; unique, and so a good idempotency key for what the job does.
-        created: False if a live job already had the unique name: then this is that job, with `debounce` as it is now.
+        created: False if a live job already had the unique name: then this is that job, with `debounce` or `newest` as
+            it is now.
     """
 
     __slots__ = ("_link", "_queue", "_returns", "_yields", "created", "id")

@@ -3,7 +3,8 @@
 A namespace has one or more partitions, each with keys in one slot.  A job lies in the partition that its id names.
 
     queue:NAME   list    ids that may run now; each queue also has bell:NAME and delayed:NAME
-    states       also    'waiting DELAY_MS[:EVEN_IF] QUEUE' of a job that runs after others, which have not all ended
+    states       also    'waiting DELAY_MS[:EVEN_IF] QUEUE' of a job that runs after others, which have not all ended;
+                         EVEN_IF 'replaces' of one that replaces the other, and runs however that has ended
     result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
     kept_attempts:ID  string  the attempts that failed of a job that has ended, as long as its result
     pending      hash    id -> ids of the parents that it still waits for; of a callback its group

@@ -12,6 +12,7 @@
                                  |         limited
                                  |         after others     `tasks/enqueue_after`   one for each
                                  |         after a silence  `tasks/debounce`        one for each
+                                 |         newest wins      `tasks/replace`         one for each
                                  |         of a chosen id   `tasks/enqueue_own`     one for each
                                  v
                                Job         the handle, with its own answer: it exists, or why not

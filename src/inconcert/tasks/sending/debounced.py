@@ -7,7 +7,9 @@ Source: docs/explanation/tasks.md
 """
 
 import itertools
+from typing import Protocol
 
+from inconcert._core.origin import Origin
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.durations import milliseconds
@@ -16,6 +18,35 @@ from inconcert.tasks.records.store import DEBOUNCE
 from inconcert.tasks.sending.draft import NewJob, stored_as
 
 _ADDED, _COME_AGAIN, _BEGIN_AGAIN = 1, 4, 5  # what the script answers
+
+
+class ReplacingJob(Protocol):
+    """A job on its way in, which may replace another of its unique name.
+
+    Attributes:
+        job: The job, as a new one.
+    """
+
+    job: NewJob
+
+    def enqueue(self) -> Command:
+        """The command that adds it, or replaces the other one."""
+        ...
+
+    def added(self, reply: Reply) -> str | None:
+        """By the reply, the id of the live job that has its name, '' if it was added; None to send another command."""
+        ...
+
+
+def replacing_job(job: NewJob, origin: Origin) -> ReplacingJob | None:
+    """The job as one that may replace another; None if its options do not say so."""
+    if job.draft.options.debounce is not None:
+        return DebouncedJob(job, origin.key_ring)
+    if job.draft.options.newest is not None:
+        from inconcert.tasks.sending.newest import NewestJob  # noqa: PLC0415 - few jobs need it
+
+        return NewestJob(job, origin)
+    return None
 
 
 class DebouncedJob:

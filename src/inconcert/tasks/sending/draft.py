@@ -63,7 +63,7 @@ class Pattern(Generic[R_co]):
         self.options = options
         self.limits = limits
         self.is_plain = options.are_plain and not limits
-        self.goes_alone = bool(options.after) or options.debounce is not None or options.id is not None
+        self.goes_alone = options.go_alone
         # By name, it may have limits.
         self.among = home_of(name, limits) if limits or (is_by_name and options.unique is None) else ""
         self.terms = options.terms

@@ -1,7 +1,7 @@
 """Enqueueing jobs.
 
 The first is sent at once if nothing is under way.  All others that are enqueued in one turn of the event loop go
-together, by one script for each queue in each partition, and one for each that runs after others, or after a silence.
+together, by one script for each queue in each partition, and one for each that runs after others, or replaces another.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from inconcert.tasks.following.job import Job, JobLink
 from inconcert.tasks.following.watch import Watches
 from inconcert.tasks.records.dependents import pass_on
 from inconcert.tasks.records.store import JobKeys, JobKeyspace
-from inconcert.tasks.sending.debounced import DebouncedJob
+from inconcert.tasks.sending.debounced import ReplacingJob, replacing_job
 from inconcert.tasks.sending.draft import Draft, NewJob, enqueue, enqueue_own, enqueue_plain
 from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.traced import Traced
@@ -113,7 +113,7 @@ class EnqueueBatcher:
         jobs = [new(draft, session, self._jobs, trace=trace) for draft in drafts]
         caller = _Caller(session.loop, len(jobs))
         for (keys, options), alike in groupby(jobs, _PLACE):
-            most = 1 if options.after or options.debounce is not None or options.id is not None else _MOST
+            most = 1 if options.go_alone else _MOST
             for part in _portions(list(alike), most, _MOST_BYTES):
                 self._wait(session, keys, options.queue, (caller, part))
         known = await caller  # as above
@@ -185,9 +185,8 @@ class EnqueueBatcher:
 def _alone(session: Session, keys: JobKeys, queue: str, part: "_Part") -> Call:
     """The call of a job that goes alone."""
     caller, [job] = part
-    if job.draft.options.debounce is None:
-        return _Adding(session, keys, queue, [part])
-    return _Debouncing(session, caller, DebouncedJob(job, session.key_ring))
+    replacing = replacing_job(job, session)
+    return _Adding(session, keys, queue, [part]) if replacing is None else _Replacing(session, caller, replacing)
 
 
 def _with_own_ids(drafts: Sequence[Draft[Any]]) -> Callable[..., NewJob]:
@@ -292,29 +291,29 @@ class _Adding(AwaitedCall):
         return (self, *(caller for caller, _ in self._batch))
 
 
-class _Debouncing(Call):
-    """The call that enqueues a job after a silence, or replaces the one that waits for it."""
+class _Replacing(Call):
+    """The call that enqueues a job that may replace another one; until it is known how, the next call goes on."""
 
-    __slots__ = ("_caller", "_debounced", "_session")
+    __slots__ = ("_caller", "_replacing", "_session")
 
-    def __init__(self, session: Session, caller: _Caller, debounced: DebouncedJob) -> None:
-        super().__init__(debounced.enqueue())
+    def __init__(self, session: Session, caller: _Caller, replacing: ReplacingJob) -> None:
+        super().__init__(replacing.enqueue())
         self._session = session
         self._caller = caller
-        self._debounced = debounced
+        self._replacing = replacing
 
     @property
     def is_wanted(self) -> bool:
         return not self._caller.done()
 
     def answered(self, reply: Reply) -> None:
-        job, known = self._debounced.job, self._debounced.added(reply)
+        job, known = self._replacing.job, self._replacing.added(reply)
         if known is not None:
             self._caller.answered([job], [known.encode()])
             if not known:
                 self._session.observers.job_enqueued(job.draft.name, job.draft.options.queue)
         elif not self._caller.done():
-            _submit(_Debouncing(self._session, self._caller, self._debounced), self._session)
+            _submit(_Replacing(self._session, self._caller, self._replacing), self._session)
         super().answered(reply)
 
     def callers(self) -> Callers:

@@ -35,10 +35,9 @@ def check_member(draft: Draft[Any], jobs: JobKeyspace, *, callback: str | None =
             f"{draft!r} runs after the callback of its own group, and neither would ever run; enqueue it outside of "
             "the group"
         )
-    if draft.options.debounce is not None:
-        raise ValueError(
-            f"{draft!r} has debounce=, which a member of a group cannot have: it might replace another job"
-        )
+    if draft.options.debounce is not None or draft.options.newest is not None:
+        which = "newest=" if draft.options.debounce is None else "debounce="
+        raise ValueError(f"{draft!r} has {which}, which a member of a group cannot have: it might replace another job")
     check_partition(draft, jobs.partitions[0])
     if draft.options.unique and len(jobs.partitions) > 1:
         raise ValueError(

@@ -91,6 +91,14 @@ class JobOptions(TypedDict, total=False):
     By default 0: as `unique_until` says.
     """
 
+    newest: Literal["replaces"] | None
+    """With "replaces", the job replaces the live one that has its `unique` name, and so the newest always wins.
+
+    It takes the place of one that waits; one that runs, or has begun, is cancelled, and this one runs when that has
+    ended. Not together with `debounce`, `at`, `after`, `unique_for` or `unique_until="started"`. None, the default, if
+    the live one is returned instead.
+    """
+
     debounce: Seconds | None
     """After how many seconds of silence it runs: a call with its `unique` name meanwhile replaces it.
 
@@ -149,6 +157,7 @@ class Options:
     unique: str | None = None
     unique_until: UniqueUntil = "done"
     unique_for: float = 0.0
+    newest: Literal["replaces"] | None = None
     debounce: float | None = None
     max_wait: float | None = None
     after: tuple[str, ...] = ()
@@ -167,7 +176,7 @@ class Options:
             ValueError: A number is out of its range; `at` has no time zone, or comes with `delay` or `after`; `after`
                 has more than 100 jobs; `headers` have more than 8 KiB, or are not valid Unicode; `debounce` or
                 `max_wait` comes without an option it needs, or with one it excludes; `id` with `unique` or `after`,
-                or `deadline` with `expires`.
+                or `deadline` with `expires`; `newest` without `unique`, or with what it excludes.
             InvalidName: The queue or the unique name is empty or longer than 512 bytes, an entry of `after` is not a
                 job id, or a caller cannot choose this `id`.
         """
@@ -190,6 +199,8 @@ class Options:
             raise ValueError(
                 f"a job has id={changed.id!r} beside unique= or after=; there is one job of an id: leave the other out"
             )
+        if changed.newest is not None:
+            _check_newest(changed)
         if changed.debounce is None and changed.max_wait is None:
             return changed
         if options.get("unique_until") == "done":
@@ -230,6 +241,11 @@ class Options:
         """True if a job with them may run at once, and is known by its id alone."""
         is_known_by_id = self.unique is None and not self.after and self.id is None
         return is_known_by_id and not self.delay and self.at is None and self.priority == PRIORITY
+
+    @cached_property
+    def go_alone(self) -> bool:
+        """True if each job with them is enqueued by a script of its own."""
+        return bool(self.after) or self.debounce is not None or self.newest is not None or self.id is not None
 
     @cached_property
     def are_marked(self) -> bool:
@@ -296,6 +312,25 @@ def _check_debounce(job: Options) -> None:
         raise ValueError(f"expires is {job.expires:g} s, and debounce is {job.debounce:g} s; let it expire later")
 
 
+def _check_newest(job: Options) -> None:
+    """Raise ValueError if an option beside `newest` does not go with it."""
+    if job.unique is None:
+        raise ValueError("a job has newest= without unique=; give the name by which its calls replace each other")
+    if job.debounce is not None or job.max_wait is not None:
+        raise ValueError(
+            "a job has newest= and debounce=; give newest= if one that runs is to be cancelled, otherwise debounce="
+        )
+    if job.unique_until != "done" or job.unique_for:
+        raise ValueError(
+            "a job has newest= beside unique_until='started' or unique_for=; it has its name until it has ended: leave "
+            "the other out"
+        )
+    if job.after:
+        raise ValueError("a job has newest= and after=; let a job that runs after the others enqueue it")
+    if job.at is not None:
+        raise ValueError("a job has newest= and at=; give a delay=, which counts from the end of one that it cancels")
+
+
 def _seconds(parameter: str) -> Callable[[Any], float]:
     return lambda value: durations.in_seconds(parameter, value)
 
@@ -316,6 +351,12 @@ def _even_if(value: object) -> object:
 def _unique_until(value: object) -> object:
     if value not in get_args(UniqueUntil):
         raise ValueError(f"unique_until is {value!r}; give 'started' or 'done'")
+    return value
+
+
+def _newest(value: object) -> object:
+    if value not in {None, "replaces"}:
+        raise ValueError(f"newest is {value!r}; give 'replaces' or None")
     return value
 
 
@@ -372,6 +413,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "unique": lambda value: None if value is None else check_name("unique name", value),
     "unique_until": _unique_until,
     "unique_for": _seconds("unique_for"),
+    "newest": _newest,
     "debounce": lambda value: None if value is None else _above_zero("debounce", value),
     "max_wait": lambda value: None if value is None else _above_zero("max_wait", value),
     "after": _after,

@@ -6,7 +6,7 @@
 local function unique_on_end(keys, jobs)
   for _, job in ipairs(jobs) do
     local name = job.is_gone and job.name or ''
-    if name ~= '' and redis.call('HGET', keys.unique, name) == job.id .. ' 0' then
+    if name ~= '' and string.match(redis.call('HGET', keys.unique, name) or '', '^(%S+) 0') == job.id then
       redis.call('HDEL', keys.unique, name)
       redis.call('ZREM', keys.checks, name)
     end
