@@ -530,7 +530,9 @@ async def test_plain_enqueue_that_was_overtaken_adds_its_job_once(scene: Scene) 
 
     for number in range(8, 1000, 2):
         await scene.enqueue_plain(number, f"j{number}")
-    assert 1900 < len(await scene.client.hget(seen, "session gaps")) <= 2000
+    both = [await scene.client.hget(key, "session gaps") for key in (scene.keys.seen_even, scene.keys.seen_odd)]
+    [gaps] = filter(None, both)  # in the other one by now if ten minutes have just begun
+    assert 1900 < len(gaps) <= 2000
     before = (await scene.ledger()).ready["q"]
     for number in (7, 997, 995, 998, 997):
         await scene.enqueue_plain(number, f"j{number}")

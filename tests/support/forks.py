@@ -55,12 +55,22 @@ class Fork:
         with theirs:
             socket.send_fds(_control(), [b"+"], [theirs.fileno(), stdout.fileno(), stderr.fileno()])
         self._server.sendall(json.dumps([target, args, environment()]).encode() + b"\n")
+        self._pid: int | None = None  # until it is told: the server imports first, and the caller's event loop runs on
         self._code: int | None = None
-        self.pid = self._number()
+
+    @property
+    def pid(self) -> int:
+        """Of the process; waits until it is there."""
+        if self._pid is None:
+            self._pid = self._number()
+        return self._pid
 
     def is_running(self) -> bool:
         while self._code is None and select.select([self._server], [], [], 0)[0]:
-            self._change()
+            if self._pid is None:
+                self._pid = self._number()
+            else:
+                self._change()
         return self._code is None
 
     def signal(self, number: int) -> None:
@@ -95,6 +105,7 @@ class Fork:
 
     def _change(self) -> bool:
         """Wait for the next change; whether it stands still now, and has not ended."""
+        assert self.pid  # which comes first
         status = self._number()
         if not os.WIFSTOPPED(status):
             self._code = os.waitstatus_to_exitcode(status)
