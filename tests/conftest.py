@@ -83,6 +83,13 @@ async def concert(server: RealServer | RealCluster, namespace: str) -> AsyncIter
     await nothing_is_left(server, namespace)
 
 
+@pytest.fixture
+async def spread(server: RealServer | RealCluster, namespace: str) -> AsyncIterator[Coordinator]:
+    """An open coordinator of a namespace with three partitions."""
+    async with Coordinator(server.url, namespace=namespace, partitions=3) as opened:
+        yield opened
+
+
 @pytest.fixture(params=["real", "fakeredis"])
 async def any_concert(
     request: pytest.FixtureRequest, server: RealServer | RealCluster, namespace: str

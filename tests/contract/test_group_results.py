@@ -22,10 +22,8 @@ from inconcert import (
 )
 from inconcert.tasks.following import group_results as module
 from inconcert.tasks.running.sweeper import Sweeper
-from tests.support.clusters import RealCluster
 from tests.support.groups import Tasks, nothing_is_kept
 from tests.support.raw import raw
-from tests.support.servers import RealServer
 
 
 @dataclass
@@ -65,14 +63,6 @@ async def reading(any_concert: Coordinator) -> AsyncIterator[Reading]:
     """On each server; and of a group that has ended nothing stays."""
     yield Reading(any_concert)
     await nothing_is_kept(any_concert)
-
-
-@pytest.fixture
-async def spread(server: RealServer | RealCluster, namespace: str) -> AsyncIterator[Coordinator]:
-    """An open coordinator of a namespace with three partitions; likewise."""
-    async with Coordinator(server.url, namespace=namespace, partitions=3) as opened:
-        yield opened
-        await nothing_is_kept(opened)
 
 
 async def count_kept(concert: Coordinator, group: Group) -> int:
@@ -305,6 +295,7 @@ async def test_groups_of_all_partitions_keep_their_results(spread: Coordinator) 
     await reading.tasks.drain()
     assert len({spread._jobs.of_id(group.id).number for group in groups}) > 1
     assert sorted(each[0].result(Page).number for each in reading.seen) == list(range(9))
+    await nothing_is_kept(spread)
 
 
 async def _let_days_pass(concert: Coordinator) -> None:

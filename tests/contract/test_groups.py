@@ -26,11 +26,9 @@ from inconcert.tasks.records.group_ids import callback_id, group_of, is_callback
 from inconcert.tasks.records.store import SWEEP_GROUPS
 from inconcert.tasks.sending import group as group_module
 from tests.support.background import in_background
-from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.groups import Tasks, nothing_is_kept
 from tests.support.raw import raw
-from tests.support.servers import RealServer
 
 WITHIN = 5.0  # seconds
 HOUR = 3600.0
@@ -50,11 +48,10 @@ async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
 
 
 @pytest.fixture
-async def spread(server: RealServer | RealCluster, namespace: str) -> AsyncIterator[Coordinator]:
-    """An open coordinator of a namespace with three partitions; likewise."""
-    async with Coordinator(server.url, namespace=namespace, partitions=3) as opened:
-        yield opened
-        await nothing_is_kept(opened)
+async def spread(spread: Coordinator) -> AsyncIterator[Coordinator]:
+    """Likewise."""
+    yield spread
+    await nothing_is_kept(spread)
 
 
 async def progress(group: Group) -> tuple[int, int, int, int]:

@@ -1,7 +1,7 @@
 """What is done to many jobs at once: cancelled, promoted, replayed, purged, drained."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,13 +30,6 @@ from tests.support.servers import RealServer
 
 HOUR = 3600.0
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
-
-
-@pytest.fixture
-async def spread(server: RealServer | RealCluster, namespace: str) -> AsyncIterator[Coordinator]:
-    """An open coordinator of a namespace with three partitions."""
-    async with Coordinator(server.url, namespace=namespace, partitions=3) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -22,13 +21,6 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
-
-
-@pytest.fixture
-async def spread(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
-    """An open coordinator of a namespace with three partitions."""
-    async with Coordinator(server.url, namespace=namespace, partitions=COUNT) as opened:
-        yield opened
 
 
 def numbers(jobs: list[Job[Any]]) -> list[int]:

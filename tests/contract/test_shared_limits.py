@@ -26,6 +26,17 @@ def limited(concert: Coordinator, running: Running, *queues: str, **options: Any
     return [concert.task(name=f"in {queue}", queue=queue, **options)(run) for queue in queues]
 
 
+def sharing_tokens(
+    concert: Coordinator, running: Running, *, per: float, cost: Any = 4
+) -> tuple[Task[[int], Any], Task[[int], Any]]:
+    """A task of queue `a`, whose jobs cost 1 of a rate of 4, and one of queue `b`, whose jobs cost more."""
+    rate = concert.rate("tokens", 4, per=per)
+    [plain] = limited(concert, running, "a", rate=rate)
+    [costly] = limited(concert, running, "b", rate=rate, cost=cost)
+    running.free.set()
+    return plain, costly
+
+
 async def test_at_most_so_many_jobs_of_all_tasks_run_in_all_processes(
     any_concert: Coordinator, elsewhere: Coordinator
 ) -> None:
@@ -92,10 +103,7 @@ async def test_cancelled_job_in_line_lets_the_next_one_in(any_concert: Coordinat
 async def test_rate_of_several_tasks_is_used_by_what_their_jobs_cost(any_concert: Coordinator) -> None:
     """Of 4 at once a job of 3 and one of 1 begin, but not one more."""
     running = Running()
-    rate = any_concert.rate("tokens", 4, per=3600.0)
-    [plain] = limited(any_concert, running, "a", rate=rate)
-    [costly] = limited(any_concert, running, "b", rate=rate, cost=int)
-    running.free.set()
+    plain, costly = sharing_tokens(any_concert, running, per=3600.0, cost=int)
     async with in_background(any_concert.run_worker("a", "b", concurrency=10)):
         await (await costly.enqueue(3)).result(timeout=WITHIN)
         await (await plain.enqueue(1)).result(timeout=WITHIN)
@@ -112,10 +120,7 @@ async def test_rate_of_several_tasks_is_used_by_what_their_jobs_cost(any_concert
 async def test_costly_job_begins_before_cheap_ones_of_another_queue_that_came_later(any_concert: Coordinator) -> None:
     """The room gathers for it, however many of the others wait."""
     running = Running()
-    rate = any_concert.rate("tokens", 4, per=1.0)
-    [plain] = limited(any_concert, running, "a", rate=rate)
-    [costly] = limited(any_concert, running, "b", rate=rate, cost=4)
-    running.free.set()
+    plain, costly = sharing_tokens(any_concert, running, per=1.0)
     await any_concert.enqueue_many([plain.call(number) for number in range(4)])
     async with in_background(any_concert.run_worker("a", "b", concurrency=10)):
         await running.until(4)
@@ -130,10 +135,7 @@ async def test_costly_job_begins_before_cheap_ones_of_another_queue_that_came_la
 async def test_job_that_could_begin_waits_behind_those_in_line(any_concert: Coordinator) -> None:
     """There is room for it, and not yet for the one of another queue that came before."""
     running = Running()
-    rate = any_concert.rate("tokens", 4, per=3600.0)
-    [plain] = limited(any_concert, running, "a", rate=rate)
-    [costly] = limited(any_concert, running, "b", rate=rate, cost=4)
-    running.free.set()
+    plain, costly = sharing_tokens(any_concert, running, per=3600.0)
     async with in_background(any_concert.run_worker("a", "b", concurrency=10)):
         await (await plain.enqueue(0)).result(timeout=WITHIN)
         waiting = [await costly.enqueue(1)]
@@ -148,10 +150,7 @@ async def test_job_that_could_begin_waits_behind_those_in_line(any_concert: Coor
 async def test_no_room_gathers_for_a_costly_job_of_a_queue_that_nobody_serves(any_concert: Coordinator) -> None:
     """Once one of its line was let in and not claimed."""
     running = Running()
-    rate = any_concert.rate("tokens", 4, per=0.8)
-    [plain] = limited(any_concert, running, "a", rate=rate)
-    [costly] = limited(any_concert, running, "b", rate=rate, cost=4)
-    running.free.set()
+    plain, costly = sharing_tokens(any_concert, running, per=0.8)
     async with any_concert.consume("b", prefetch=5) as jobs:
         await any_concert.enqueue_many([costly.call(100 + number) for number in range(3)])
         [claimed] = await jobs.try_claim(5)
