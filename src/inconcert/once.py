@@ -217,9 +217,8 @@ class _Wanted:
     ) -> None:
         self.name = check_name("once", name)
         self._ref = ref
-        seconds, more = durations.ttl(ttl), 0.0 if stale is None else durations.in_seconds("stale", stale)
-        self._ttl_ms, self._kept_ms = milliseconds(seconds), milliseconds(seconds + more)
-        self.serves_old = more > 0
+        self._ttl, self._stale = durations.ttl(ttl), 0.0 if stale is None else durations.in_seconds("stale", stale)
+        self.serves_old = self._stale > 0
         self._make = make
         self.codec = _codec_of(name, make)
 
@@ -264,8 +263,8 @@ class _Wanted:
             self._keys,
             holder=lease.holder,
             text=text,
-            ttl_ms=self._ttl_ms,
-            kept_ms=self._kept_ms,
+            ttl_ms=milliseconds(self._ttl),
+            kept_ms=milliseconds(self._ttl + self._stale),
             changes=self.channel,
         )
         try:

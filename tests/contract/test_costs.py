@@ -49,7 +49,8 @@ COSTS = {
     "a job, enqueued with many": Cost(bytecodes=244, commands=0, sent=134),
     "a job, run with many": Cost(bytecodes=1265, commands=0.9, sent=160),  # how many end in one turn differs a little
     "a job, run by a worker that slept": Cost(bytecodes=5130, commands=42, sent=1060),  # and sleeps again
-    "a caller that waits for what another computes once": Cost(bytecodes=331, commands=0, sent=0),
+    "a caller that waits for what another computes once": Cost(bytecodes=290, commands=0, sent=0),
+    "what another has computed once, handed to a caller that waits": Cost(bytecodes=49, commands=0, sent=0),
     "an item, put, taken and acknowledged": Cost(bytecodes=3355, commands=35, sent=1280),
 }
 FUNCTIONS = {  # how many a script makes until it usually returns, and where that is
@@ -228,6 +229,31 @@ async def test_once(concert: Coordinator, meter: Meter) -> None:
     await ask(2)
     few, many = [await meter.cost_of(partial(ask, count)) for count in (MANY, 2 * MANY)]
     check("a caller that waits for what another computes once", each_of(few, many))
+
+
+async def test_once_handed_over(concert: Coordinator, meter: Meter) -> None:
+    """From the end of the computation: each caller is woken once, and decodes an object of its own."""
+    names = map(str, range(1_000))
+    may_end, calls = asyncio.Event(), set[asyncio.Task[list[int]]]()
+
+    async def make() -> list[int]:
+        await may_end.wait()
+        return [1]
+
+    async def wait(count: int) -> None:
+        name = next(names)
+        may_end.clear()
+        calls.clear()
+        calls.update(asyncio.create_task(concert.once(name, make, ttl=60)) for _ in range(count))
+        await eventually(lambda: name in (turns := concert._onces._turns) and turns[name].is_computing)
+
+    async def hand_over() -> None:
+        may_end.set()
+        values = await asyncio.gather(*calls)
+        assert len(set(map(id, values))) == len(values)
+
+    few, many = [await meter.cost_of(hand_over, before=partial(wait, count)) for count in (MANY, 2 * MANY)]
+    check("what another has computed once, handed to a caller that waits", each_of(few, many))
 
 
 async def test_hashes_of_many_jobs_are_tables(concert: Coordinator) -> None:
