@@ -14,6 +14,7 @@
     ├── LeaseLost             executed, and no longer held
     ├── StaleToken            not executed: a newer holder has written
     ├── NotHeld               not executed: released before
+    │   ├── NobodyHolds           by force: it is free, or not there
     │   └── NotClaimed            a job or item that was ended before, or is claimed by another
     ├── UnknownTask           not executed
     ├── UnknownSchedule       not executed
@@ -59,6 +60,7 @@ __all__ = [
     "JobNotFound",
     "LeaseLost",
     "MessageRefused",
+    "NobodyHolds",
     "NotAMember",
     "NotClaimed",
     "NotConnected",

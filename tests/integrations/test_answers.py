@@ -394,6 +394,7 @@ ERRORS: dict[str, int] = {
     "LeaseLost": 503,
     "MessageRefused": 500,
     "NotAMember": 403,
+    "NobodyHolds": 500,
     "NotClaimed": 500,
     "NotConnected": 500,  # here that of a mistake; the other is below
     "NotHeld": 500,

@@ -22,6 +22,7 @@ ALL = [
     errors.LeaseLost("lock", "n", 7),
     errors.StaleToken("shop:lock:n", 7),
     errors.NotHeld("lock", "n"),
+    errors.NobodyHolds("lock", "n"),
     errors.NotClaimed("job", "n"),
     errors.UnknownTask("n"),
     errors.UnknownSchedule("n"),
