@@ -113,7 +113,8 @@ async def test_what_a_lost_worker_has_done_is_not_kept(
                         async with asyncio.TaskGroup() as group:
                             running = group.create_task(_awaited(effect, partial(fill, own)))
                             await eventually(lambda: "may not be kept yet" in caplog.text, timeout=WITHIN)
-                            await client.zrem(keys.workers, *await client.zrange(keys.workers, 0, -1))
+                            for key in (keys.workers, keys.alive):
+                                await client.zrem(key, *await client.zrange(key, 0, -1))
                             await running
                     except BaseException as error:
                         ended.append(error)
