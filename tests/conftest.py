@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 
 import pytest
 from fakeredis.aioredis import FakeRedis
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from inconcert import Coordinator
 from inconcert._redis.protocol.keys import is_permanent
@@ -184,7 +184,8 @@ def pytest_configure(config: pytest.Config) -> None:
         cluster=options.cluster,
         examples=options.examples,
     ).make()
-    settings.register_profile("here", max_examples=examples(100), deadline=None)  # a busy machine fails no example
+    slow = [HealthCheck.too_slow]  # a busy machine fails no example
+    settings.register_profile("here", max_examples=examples(100), deadline=None, suppress_health_check=slow)
     settings.load_profile("here")
     if options.loop == "uvloop":
         config.pluginmanager.register(_Loops())
