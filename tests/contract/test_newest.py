@@ -83,8 +83,11 @@ class Building:
         """This version runs, in a worker that runs several at once."""
         job = await self.call(version, **options)
         async with in_background(self.concert.run_worker("default", "low", concurrency=5)):
-            await eventually(lambda: version in self.began)
-            yield job
+            try:
+                await eventually(lambda: version in self.began)
+                yield job
+            finally:
+                self.free.set()  # otherwise a test that has failed would wait for those that ignore their cancellation
 
     async def args(self, job: Job[Any]) -> Any:
         """The arguments of a job as it is stored."""
@@ -460,6 +463,17 @@ async def test_job_of_the_same_task_that_waits_for_its_next_attempt(any_concert:
     await any_concert.run_worker("default", burst=True)
     assert building.began == [2]
     assert await second.status() is JobStatus.SUCCEEDED
+
+
+async def test_job_that_was_sent_a_message_is_cancelled_with_it(building: Building) -> None:
+    """It was for the call that it had then."""
+    first = await building.call(1)
+    assert await first.send("word", "go")
+    second = await building.call(2)
+    assert (second.created, await first.status()) == (True, JobStatus.CANCELLED)
+    building.free.set()
+    await building.concert.run_worker("default", burst=True)
+    assert building.began == [2]
 
 
 async def test_job_with_something_to_undo_is_undone_before_the_newest_runs(signed: Coordinator) -> None:
