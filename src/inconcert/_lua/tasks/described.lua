@@ -1,6 +1,6 @@
 -- tasks/described: list the workers that have said who they are, some at a time.
 --
--- KEYS  described alive clock
+-- KEYS  described workers alive clock
 -- ARGV  cursor  string, '0' to begin
 -- RETURNS  {cursor, worker, is_alive, 'heard_ms ABOUT', ...}, also those that are dead and not yet recovered; '0' when
 --          these were the last. Workers present throughout are returned, some perhaps twice.
@@ -14,7 +14,7 @@ local found = redis.call('HSCAN', described, cursor, 'COUNT', 100)
 local answer = {found[1]}
 for i = 1, #found[2], 2 do
   local worker = found[2][i]
-  local ends = redis.call('ZSCORE', alive, worker)
+  local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', alive, worker)
   answer[#answer + 1] = worker
   answer[#answer + 1] = ends and tonumber(ends) > at_ms and 1 or 0
   answer[#answer + 1] = found[2][i + 1]
