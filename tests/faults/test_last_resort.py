@@ -147,8 +147,8 @@ async def test_unexpected_error_anywhere_in_the_end_of_a_job_leaves_it_with_an_e
 
     run = cast("Any", Worker)._run
 
-    async def stepwise(*args: Any) -> None:
-        await (run(*args) if now is None else now.at_awaits_of(run(*args)))
+    async def stepwise(*args: Any, **more: Any) -> None:
+        await (run(*args, **more) if now is None else now.at_awaits_of(run(*args, **more)))
 
     monkeypatch.setattr(Worker, "_run", stepwise)
 
@@ -383,7 +383,7 @@ STARTED_ONCE = {
     "rate_limiter.py": {"call_later(self.recheck)", "call_later(self._use_at)"},
     "tasks/running/lifespan.py": {"create_task(self._run(make, before))", "create_task(stop.wait())"},
     "tasks/running/stream_writer.py": {"create_task(self._run())"},
-    "tasks/running/worker.py": {"create_task(self._run(job, state))"},
+    "tasks/running/worker.py": {"create_task(self._run(job, state, is_logged=is_logged))"},
 }
 # Timers that call a function marked as recurring.
 RECURRING = {

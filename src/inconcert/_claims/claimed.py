@@ -101,8 +101,9 @@ class ClaimState(ABC):
             raise NotClaimed(self._kind, self.id)
         self._body = Body()
 
-    async def exit(self, error: BaseException | None) -> bool:
+    async def exit(self, raised: BaseException | None) -> bool:
         """End the body, which raised this error, and the claim; returns whether to suppress the error."""
+        error = raised
         try:
             assert self._body is not None  # noqa: S101 - entered before
             body, self._body = self._body, None
@@ -127,6 +128,9 @@ class ClaimState(ABC):
         except BaseException:
             self.end_anyhow(None)
             raise
+        finally:
+            if self.observers:
+                self._tell_left(raised)
 
     def end_anyhow(self, error: BaseException | None) -> None:
         """The last resort: requeue or dead-letter it unless an end of it was sent, without waiting for the reply.
@@ -377,6 +381,10 @@ class ClaimState(ABC):
     @abstractmethod
     def _tell_end(self) -> None:
         """Tell observers how it has ended."""
+
+    @abstractmethod
+    def _tell_left(self, error: BaseException | None) -> None:
+        """Tell observers that its body, which raised this error, was left."""
 
 
 class Claimed(Generic[S]):

@@ -65,6 +65,9 @@ class ItemState(ClaimState, Generic[T]):
     def _tell_end(self) -> None:
         """Only jobs are observed."""
 
+    def _tell_left(self, error: BaseException | None) -> None:
+        """Only jobs are observed."""
+
     def _succeed(self) -> Coroutine[Any, Any, None]:
         return self.ack()
 

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from contextvars import Context, ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from inconcert._claims.claimed import Claimed
-from inconcert._core.scope import Scope, innermost
+from inconcert._core.scope import innermost
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
@@ -57,31 +56,14 @@ class ClaimedJob(Claimed[JobState]):
     ended, and is not retried.
     """
 
-    __slots__ = ("_scope",)
-
-    def __init__(self, state: JobState) -> None:
-        super().__init__(state)
-        self._scope: Scope | None = None
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} {self.name!r} attempt {self.attempt}>"
 
     async def __aenter__(self) -> Self:
-        self._state.enter()
-        self._scope = Scope(self)
+        self._state.begin(self)
         return self
-
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        scope, self._scope = self._scope, None
-        if scope is not None:
-            scope.leave()
-        try:
-            return await self._state.exit(error)
-        finally:
-            if self._state.observers:
-                self._state.left(error)
 
     async def ack(self) -> None:
         """Acknowledge the job. Once started, cancelling this call does not stop it.

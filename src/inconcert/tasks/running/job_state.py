@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._claims.dead_letters import Reason
+from inconcert._core.scope import Scope
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.scripts import Binder, Command
 from inconcert._rules.payloads import encode
@@ -91,6 +92,7 @@ class JobState(ClaimState):
 
     _kind = "job"
     _claimer: "JobWorkerLease"
+    _scope: Scope  # of its body, once that has begun
     _said = 0  # progress reports of this claim
     _outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
     _steps: Steps | None = None  # until one is asked for
@@ -134,18 +136,15 @@ class JobState(ClaimState):
     def __str__(self) -> str:
         return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
 
-    def enter(self) -> None:
-        """Begin the body, which is cancelled when it is lost or cancelled."""
-        super().enter()
+    def begin(self, job: object) -> None:
+        """Begin the body of this job, as users hold it, which is cancelled when the job is lost or cancelled."""
+        self.enter()
         if self.is_cancelled:  # while it waited to be run
             asyncio.get_running_loop().call_soon(self._stop_body)
         if self.observers:
             self.started_at = time.monotonic()
             self.observers.job_started(self)
-
-    def left(self, error: BaseException | None) -> None:
-        """Tell observers that its body, which raised this error, was left."""
-        self.observers.job_left(self, error if self._asleep is None else None)
+        self._scope = Scope(job)
 
     @property
     def task(self) -> str:
@@ -368,6 +367,7 @@ class JobState(ClaimState):
         return bool(await self.link.session.run(command))
 
     def _leave_body(self, error: BaseException | None) -> bool:
+        self._scope.leave()
         if error is None and self._steps is None:
             return False
         self._asleep = asleep(error)
@@ -380,6 +380,9 @@ class JobState(ClaimState):
 
     def _tell_end(self) -> None:
         self.observers.job_ended(self)
+
+    def _tell_left(self, error: BaseException | None) -> None:
+        self.observers.job_left(self, error if self._asleep is None else None)
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None] | None:
         if self.doomed is not None:

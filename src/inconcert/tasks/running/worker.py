@@ -174,12 +174,15 @@ class Worker:
             self._free -= len(jobs)
             self._attempts += len(jobs)
             self._left -= len(jobs)
-            started_at = time.monotonic()
+            started_at, is_logged = time.monotonic(), _log.isEnabledFor(logging.INFO)
+            # Observers are told when it is acknowledged; and a burst may be over when nothing runs.
+            is_awaited = self._burst or bool(self._ref.session.observers)
             for job in jobs:
                 state = state_of(job)
-                # Observers are told when it is acknowledged; and a burst may be over when nothing runs.
-                state.is_awaited = self._burst or bool(state.observers)
-                task = loop.create_task(self._run(job, state), name=str(state))  # the name is for logs
+                state.is_awaited = is_awaited
+                task = loop.create_task(
+                    self._run(job, state, is_logged=is_logged), name=str(state)
+                )  # the name is for logs
                 self._running[state] = task, started_at
             if may_be_eager:  # then some have ended before they were noted here
                 for state in map(state_of, jobs):
@@ -239,23 +242,23 @@ class Worker:
                 ", ".join(sorted(known - served)),
             )
 
-    async def _run(self, job: ClaimedJob, state: JobState) -> None:
-        started_at, is_logged = time.monotonic(), _log.isEnabledFor(logging.INFO)
+    async def _run(self, job: ClaimedJob, state: JobState, *, is_logged: bool) -> None:
+        started_at = time.monotonic()
         try:
             if is_logged:
                 _log.info("%s starts", job, extra=state.fields())
             if state.is_over:  # lost before it began
                 self._free_a_place()
             else:
-                async with job:
-                    try:
-                        await self._run_body(job, state)
-                    except (KeyboardInterrupt, SystemExit):  # the program ends, and claims no more
+                state.begin(job)
+                try:
+                    state.result = await self._run_body(job, state)
+                except BaseException as error:
+                    if not await self._failed(state, error):
                         raise
-                    except BaseException:
-                        self._free_a_place()
-                        raise
+                else:
                     self._free_a_place()  # so that the next claim is sent along with the acknowledgement
+                    await state.exit(None)
         except BaseException as error:
             self._not_run(job, state, error)
             if not isinstance(error, Exception):
@@ -266,6 +269,13 @@ class Worker:
             if is_logged:
                 seconds = time.monotonic() - started_at
                 _log.info("%s: %s, it took %.3f s", job, state.outcome, seconds, extra=state.fields())
+
+    async def _failed(self, state: JobState, error: BaseException) -> bool:
+        """Its body has raised this error; returns whether to suppress it."""
+        failure = _failure_of(error)
+        if not isinstance(error, KeyboardInterrupt):  # then the program ends, and claims no more
+            self._free_a_place()
+        return await state.exit(failure)
 
     def _not_run(self, job: ClaimedJob, state: JobState, error: BaseException) -> None:
         """Running it was cancelled, or has failed."""
@@ -280,14 +290,14 @@ class Worker:
             state.end_anyhow(error)
         self._forget(state)
 
-    def _run_body(self, job: ClaimedJob, state: JobState) -> Awaitable[None]:
+    def _run_body(self, job: ClaimedJob, state: JobState) -> Awaitable[object]:
         if state.is_cancelled:  # before it began
             return anyio.sleep_forever()  # it is stopped there
         try:
             call = self._call(state)
         except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt of this process
             return state.leave_to_others(error)
-        return self._attempt(job, state, call)
+        return self._in_middlewares(job, state, call) if self._middlewares else call()
 
     def _free_a_place(self) -> None:
         self._free += 1
@@ -306,25 +316,12 @@ class Worker:
             call = partial(self._call_in_thread, state, call)
         return call if state.envelope.time_limit is None else partial(_in_time, state, call, state.envelope.time_limit)
 
-    async def _attempt(self, job: ClaimedJob, state: JobState, call: Callable[[], Awaitable[object]]) -> None:
-        """Call the function in its middlewares. An error that would end the worker, or look like it, is a failure."""
-        try:
-            if not self._middlewares:  # an empty stack takes 1.5 µs
-                state.result = await call()
-                return
-            async with AsyncExitStack() as stack:
-                for middleware in self._middlewares:
-                    await stack.enter_async_context(middleware(job))
-                state.result = await call()
-        except SystemExit as error:
-            raise RuntimeError(f"it called sys.exit({error.code!r}), which a job cannot") from error
-        except GeneratorExit as error:
-            raise RuntimeError("it raised GeneratorExit, although nothing had closed it") from error
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise RuntimeError("it raised CancelledError, although nothing had cancelled it") from error
+    async def _in_middlewares(self, job: ClaimedJob, state: JobState, call: Callable[[], Awaitable[object]]) -> object:
+        async with AsyncExitStack() as stack:
+            for middleware in self._middlewares:
+                await stack.enter_async_context(middleware(job))
+            state.result = await call()
+        return state.result  # one of them may have replaced it
 
     async def _call_in_thread(self, state: JobState, call: Callable[[], object]) -> object:
         ended: list[tuple[object, BaseException | None]] = []
@@ -343,6 +340,23 @@ class Worker:
             raise error
         # A plain wrapper around a coroutine function returns an awaitable.
         return await result if inspect.isawaitable(result) else result
+
+
+def _failure_of(error: BaseException) -> BaseException:
+    """The failure in place of an error that would end the worker, or look like it; otherwise the same error."""
+    failure: RuntimeError | None = None
+    if isinstance(error, SystemExit):
+        failure = RuntimeError(f"it called sys.exit({error.code!r}), which a job cannot")
+    elif isinstance(error, GeneratorExit):
+        failure = RuntimeError("it raised GeneratorExit, although nothing had closed it")
+    elif isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is not None and not task.cancelling():
+            failure = RuntimeError("it raised CancelledError, although nothing had cancelled it")
+    if failure is None:
+        return error
+    failure.__cause__ = error
+    return failure
 
 
 def _past_deadline(state: JobState) -> JobExpired:
