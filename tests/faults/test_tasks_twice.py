@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from inconcert import Coordinator, WrongState
+from inconcert._claims.claimed import Row
 from inconcert._claims.keys import HELD, QueueKeys
 from inconcert.tasks.following.cancellation import HAD_ENDED
 from inconcert.tasks.records.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
@@ -96,8 +97,7 @@ class Scene:
         """Run the script that claims, and return the ids."""
         answer = await self.ask(number, count)
         assert answer[0] == 1
-        ids: list[bytes] = answer[3::8]
-        return ids
+        return [row.id for row in Row.read(answer[3], answer[4:])]
 
     async def ack(
         self,
@@ -921,11 +921,13 @@ async def test_job_that_came_back_is_cancelled_at_once(scene: Scene) -> None:
 async def test_second_claim_answers_with_the_same_jobs(scene: Scene) -> None:
     """And no others, even if it may have more by now; without those that ended meanwhile, each at its old place."""
     first = await scene.ask(3, 2)
-    assert first[3::8] == [b"ready1", b"ready2"]
+    ready1, ready2 = Row.read(first[3], first[4:])
+    assert [ready1.id, ready2.id] == [b"ready1", b"ready2"]
     again = await scene.ask(3, 3)
     assert again[3:] == first[3:]
     assert await scene.ack("ready1", 3001, result="", ttl_ms=0, unique="") == [1]
-    assert (await scene.ask(3, 2))[3:] == first[11:]
+    _, _, _, left, *parts = await scene.ask(3, 2)
+    assert Row.read(left, parts) == [ready2]
     assert (await scene.ledger()).ready == {"q": ["ready3"]}
     assert await scene.ack("ready2", 3002, result="", ttl_ms=0, unique="") == [1]
 
@@ -953,7 +955,7 @@ async def test_claim_passes_over_what_was_cancelled(scene: Scene) -> None:
         await scene.enqueue(*((job, 0, "") for job in jobs[first : first + 400]))
     await scene.client.hdel(scene.keys.bodies, *jobs[:-1])
     answer = await scene.ask(4, 1)
-    assert (answer[1], answer[3:]) == (0, [])  # it looked at a thousand, and is to be asked again
+    assert (answer[1], answer[3:]) == (0, [0])  # it looked at a thousand, and is to be asked again
     assert await scene.client.llen(scene.place.bell) == 1
     assert await scene.claim(5) == [b"many1199"]
 

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from inconcert._claims.claimed import Row
 from inconcert._claims.keys import CLAIM, HEARTBEAT
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
@@ -268,12 +269,12 @@ class GroupsModel(RuleBasedStateMachine):
             suspects=count,
             names=["q"],
         )
-        _, _, _, *answer = self.run(command)
+        _, _, _, taken, *answer = self.run(command)
         members = {id_: member for known in self.known.values() for id_, member in known.members.items()}
-        for id_, _, place, *_ in zip(*[iter(answer)] * 8, strict=True):
-            member = members[id_.decode()]
+        for row in Row.read(taken, answer):
+            member = members[row.id.decode()]
             assert member.where == "ready"
-            member.where, member.place = "held", place
+            member.where, member.place = "held", row.place
 
     @precondition(lambda self: self.found(0, "held"))
     @rule(pick=picks, result=st.sampled_from(["succeeded 1", "", "cancelled "]))

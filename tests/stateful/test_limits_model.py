@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from inconcert._claims.claimed import Row
 from inconcert._claims.keys import CLAIM, HEARTBEAT, PROMOTE
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Binder, Command
@@ -518,7 +519,7 @@ class LimitsModel(RuleBasedStateMachine):
         status, *answer = self.run(command)
         assert status
         assert answer[0] < HELD_BACK_MS / 2
-        return {job.decode(): at for job, _, at, *_ in zip(*[iter(answer[2:])] * 8, strict=True)}, status
+        return {row.id.decode(): row.place for row in Row.read(answer[2], answer[3:])}, status
 
     def ack_of(self, worker: str, job: str, at: int) -> Command:
         """What ends a job that is done."""

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from inconcert._claims.claimed import Row
 from inconcert._claims.keys import HEARTBEAT, PROMOTE, keys_of
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
@@ -285,9 +286,9 @@ class LinesModel(RuleBasedStateMachine):
         )
         status, *answer = self.run(command)
         assert status
-        for job, _, at, *_ in zip(*[iter(answer[2:])] * 8, strict=True):
-            self.held[worker][job.decode()] = at
-            self.begins(job.decode())
+        for row in Row.read(answer[2], answer[3:]):
+            self.held[worker][row.id.decode()] = row.place
+            self.begins(row.id.decode())
         return bool(status == 3)
 
     def begins(self, job: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from inconcert._claims.claimed import Row
 from inconcert._claims.keys import CLAIM, HEARTBEAT
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
@@ -135,13 +136,13 @@ class PartitionsModel(RuleBasedStateMachine):
             suspects=1,
             names=["q"],
         )
-        _, _, _, *row = self.run(command)
-        if row:
-            job = row[0].decode()
+        _, _, _, count, *answer = self.run(command)
+        for row in Row.read(count, answer):
+            job = row.id.decode()
             assert job not in self.held
             assert job not in self.ended
             assert all(self.lets_run(parent, job) for parent in self.after[job])
-            self.held[job] = row[2]
+            self.held[job] = row.place
 
     @precondition(lambda self: self.held)
     @rule(pick=picks, succeeds=st.booleans())

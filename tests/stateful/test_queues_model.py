@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from inconcert._claims.claimed import Row
 from inconcert._claims.keys import HEARTBEAT, PROMOTE
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
@@ -254,9 +255,8 @@ class QueueModel(RuleBasedStateMachine):
             (item, worker.held[item], 1 + self.failures.get(item, 0) + self.crashes.get(item, 0)) for item in taken
         ]
         for _ in range(2):  # the second for a lost reply
-            _, _, _, *parts = self.run(command)
-            rows = list(zip(*[iter(parts)] * 8, strict=True))
-            assert [(row[0].decode(), int(row[2]), int(row[3])) for row in rows] == expected
+            _, _, _, found, *parts = self.run(command)
+            assert [(row.id.decode(), row.place, row.attempt) for row in Row.read(found, parts)] == expected
 
     @rule(pick=picks, which=picks, is_late=rarely)
     def ack(self, pick: int, which: int, is_late: bool) -> None:

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from inconcert._claims.claimed import Row
 from inconcert._claims.keys import (
     CLAIM,
     CLAIMED_QUEUES,
@@ -481,10 +482,9 @@ class TasksModel(RuleBasedStateMachine):
         status, *answer = self.run(command)
         if not status:
             return None
-        rows = zip(*[iter(answer[2:])] * 8, strict=True)
         return [
-            (job.decode(), at, attempt, failed, bool(is_cancelled), name.decode())
-            for job, _, at, attempt, failed, is_cancelled, name, _ in rows
+            (row.id.decode(), row.place, row.attempt, row.failures, bool(row.is_cancelled), row.queue.decode())
+            for row in Row.read(answer[2], answer[3:])
         ]
 
     # Jobs end.

@@ -8,13 +8,15 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
+from itertools import repeat
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from inconcert._claims.dead_letters import Reason, in_short
 from inconcert._core.body import Body
 from inconcert._core.observer import Observers
 from inconcert._core.own_loop import check_loop
+from inconcert._redis.protocol.replies import as_rows
 from inconcert._redis.wire.background import log_error
 from inconcert._rules.backoff import retry_delay
 from inconcert.errors import InconcertError, NotClaimed
@@ -29,6 +31,8 @@ _SUSPECT = 2  # workers that died with it; the claiming script has the same numb
 Verdict = Literal["retry", "again", "back", "later", "asleep", "crash", "dead", "undo", "undone"]
 Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
 
+_USUAL = repeat(1), repeat(0), repeat(0), repeat(b"")  # of what is claimed for the first time, and has no flags
+
 S = TypeVar("S", bound="ClaimState")
 
 
@@ -38,11 +42,21 @@ class Row(NamedTuple):
     id: bytes
     body: bytes
     place: int
+    queue: bytes
     attempt: int
     failures: int
     is_cancelled: int
-    queue: bytes
     flags: bytes
+
+    @classmethod
+    def read(cls, count: int, parts: list[Any]) -> list[Self]:
+        """So many rows of an answer: four parts of each, and after all of these more of some."""
+        size = 4 * count
+        found = as_rows(zip(*[iter(parts[:size])] * 4, *_USUAL, strict=False), cls)
+        if len(parts) > size:
+            for number, *more in zip(*[iter(parts[size:])] * 5, strict=True):
+                found[number] = cls(*found[number][:4], *more)
+        return found
 
 
 class ClaimState(ABC):

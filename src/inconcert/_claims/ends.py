@@ -3,7 +3,9 @@
 import asyncio
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import ACK, HEARTBEAT, HOLD_CLOCK, ClaimKeys
@@ -82,7 +84,7 @@ def heartbeat(worker: "WorkerLease[Any]", keys: ClaimKeys, *, is_new: bool = Fal
     )
 
 
-class Ended(NamedTuple):
+class Ended(Struct, frozen=True):
     """The end of something that is done, or was cancelled."""
 
     claimed: ClaimState
@@ -131,12 +133,15 @@ class Ack(Call):
 def ack(worker: "WorkerLease[Any]", keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
     """The command that ends these jobs, which have nothing that is for plugs."""
     jobs: list[Argument] = []
-    for claimed, result, ttl_ms, _, _ in batch:
-        jobs += (claimed.id, claimed.place, result, ttl_ms)
+    ids: list[str] = []
+    for ended in batch:
+        claimed = ended.claimed
+        ids.append(claimed.id)
+        jobs += (claimed.id, claimed.place, ended.result, ended.ttl_ms)
     return ACK(
         keys,
         claimed=worker.claimed_key,
-        results=keys.results([ended.claimed.id for ended in batch]),
+        results=keys.results(ids),
         inboxes=inboxes,
         worker=worker.holder,
         jobs=jobs,

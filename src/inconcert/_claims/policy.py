@@ -1,7 +1,7 @@
 """From which queue a consumer claims next: a decision from its claims so far, without I/O."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from inconcert._rules.limits import whole
@@ -20,7 +20,7 @@ class Policy(Protocol):
         """
         ...
 
-    def took(self, order: Sequence[str], count: int, queues: Sequence[str]) -> None:
+    def took(self, order: Sequence[str], count: int, queues: Iterable[str]) -> None:
         """Record a claim.
 
         Args:
@@ -45,7 +45,7 @@ class Strict:
         """The queues in their order."""
         return self._queues, count
 
-    def took(self, order: Sequence[str], count: int, queues: Sequence[str]) -> None:
+    def took(self, order: Sequence[str], count: int, queues: Iterable[str]) -> None:
         """Nothing to record."""
 
 
@@ -72,7 +72,7 @@ class Weighted:
         order = sorted(self._weights, key=lambda queue: (self._spent[queue], self._is_empty[queue]))
         return order, min(count, self._weights[order[0]])
 
-    def took(self, order: Sequence[str], count: int, queues: Sequence[str]) -> None:
+    def took(self, order: Sequence[str], count: int, queues: Iterable[str]) -> None:
         """Charge each queue for its jobs, and find which are empty."""
         got = Counter(queues)
         found_empty: list[str] = []

@@ -24,7 +24,7 @@ from inconcert._claims.suspects import Suspects
 from inconcert._core.renewal import RENEW_AFTER, local_deadline, next_renewal, next_try
 from inconcert._core.session import Session
 from inconcert._redis.blocking.blocking_channel import BlockingChannel
-from inconcert._redis.protocol.replies import Reply, rows
+from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire.background import attempt
 from inconcert._redis.wire.call import AwaitedCall, Call
@@ -41,7 +41,7 @@ C = TypeVar("C", bound=ClaimState)
 
 Ending = Callable[[], Awaitable[None]]
 
-_IS_LIMITED, _IS_PLAIN, _RESULT = attrgetter("claimed.is_limited"), attrgetter("claimed.is_plain"), attrgetter("result")
+IS_PLAIN, _IS_LIMITED, _RESULT = attrgetter("claimed.is_plain"), attrgetter("claimed.is_limited"), attrgetter("result")
 
 _A_MOMENT = 0.05  # seconds after which a lapse can be seen
 _MOST = 500  # in one claim or one acknowledgement, so that no script takes long
@@ -166,16 +166,16 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         has_stopped = self._has_stopped(status)
         if self.is_lost:  # also while the reply was on its way: its claims belong to others already
             return [], None
-        next_ms, now_ms, *parts = answer
-        found = rows(parts, Row)
+        next_ms, now_ms, taken, *parts = answer
+        found = Row.read(taken, parts)
         opened = await self._open(found, now_ms)
-        is_cut = bool(found) and next_ms == 0  # too large for one reply, and no queue was found empty
-        self._policy.took(order, len(found) if is_cut else count, [row.queue.decode() for row in found])
-        self.is_behind = len(found) == count or is_cut
+        is_cut = taken > 0 and next_ms == 0  # too large for one reply, and no queue was found empty
+        self._policy.took(order, taken if is_cut else count, (row.queue.decode() for row in found))
+        self.is_behind = taken == count or is_cut
         self._number += 1  # only now, because opening them may be cancelled too
-        if has_stopped and not found:
+        if has_stopped and not taken:
             return await self.claim(count)
-        if len(opened) < len(found):
+        if len(opened) < taken:
             next_ms = 0  # the others have ended, and there may be more after them
         return opened, next_ms / 1000 if next_ms >= 0 else None
 
@@ -197,7 +197,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def done_nowait(self, claimed: ClaimState, result: bytes, ttl: float) -> None:
         """The same of one that was run, for a caller that does not wait: the claim is told if it fails."""
-        self._end(Ended(claimed, result, milliseconds(ttl), None, True))  # noqa: FBT003 - a tuple has no keywords
+        self._end(Ended(claimed, result, milliseconds(ttl), None, True))  # noqa: FBT003 - as fields
 
     async def confirmed(self) -> None:
         """Wait until the server has answered all acknowledgements, or will not."""
@@ -371,7 +371,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
                 endings.append((claimed, ending))
                 continue
             opened.append(claimed)
-            if claimed.is_suspect:
+            if row.attempt > 1 and claimed.is_suspect:
                 self._suspects.add(claimed.id)
         if endings:
             # The last one first: of those that go back to the front of their queue, the first is in front again.
@@ -486,7 +486,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 def _how_many(ended: list[Ended]) -> int:
     """The number of these in one script: with 1 MiB to write or to drop it has enough."""
     some, size = ended[:_MOST], 0
-    if all(map(_IS_PLAIN, some)) and sum(map(len, map(_RESULT, some))) < _MOST_BYTES:
+    if all(map(IS_PLAIN, some)) and sum(map(len, map(_RESULT, some))) < _MOST_BYTES:
         return len(some)
     for count, each in enumerate(some):
         if size >= _MOST_BYTES:

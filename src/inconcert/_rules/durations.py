@@ -2,6 +2,7 @@
 
 import math
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 Seconds = float | timedelta
 
@@ -46,6 +47,7 @@ def instant(parameter: str, value: object) -> float:
     return value.timestamp()
 
 
+@lru_cache(maxsize=256)  # a program has few different ones, and uses them all the time
 def milliseconds(seconds: float) -> int:
     """Seconds as a whole number of milliseconds, never less than asked for."""
     return math.ceil(round(seconds * 1000, 3)) if seconds else 0

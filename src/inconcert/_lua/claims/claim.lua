@@ -14,11 +14,11 @@
 -- ARGV  suspects  number, 1 or 0: how many jobs it may take with which two workers have died
 -- ARGV  names..   of each queue, in the same order
 -- MOVES    queue: claimed held_back; delayed: admitted
--- RETURNS  {1, next_ms, claimed_ms, id, body, place, attempt, failed, is_cancelled, queue-name, flags, ...}: milliseconds until
---          there is something to do again, such as a delayed job that is due, -1 if there is nothing; when these jobs were
---          claimed, by the first run; then each job,
---          which attempt this is, how many attempts failed, whether somebody wants it cancelled, where it comes from,
---          and its flags, see flag.lua
+-- RETURNS  {1, next_ms, claimed_ms, count, id, body, place, queue-name, ..., number, attempt, failed, is_cancelled, flags, ...}:
+--          milliseconds until there is something to do again, such as a delayed job that is due, -1 if there is nothing; when
+--          these jobs were claimed, by the first run; how many; then each, and more of those that were tried before, have
+--          flags, see flag.lua, or that somebody wants cancelled: which of the jobs it is, from 0, which attempt this is, and
+--          how many attempts failed
 --          | {2, ...}: the same, and limits are in use: without plugs it has stopped at a job that has some
 --          | {3, ...}: the same, and tasks/let_in may let some come
 --          | {0}: this worker was presumed dead
@@ -35,7 +35,7 @@
 -- @end
 local HOUR_MS = 3600000
 local PARTS = 3  -- keys of each queue
-local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
+local HEAD, FIELDS, MORE = 4, 4, 5  -- parts of the answer before the jobs, of each job, and of each of which there is more
 local FEW = 8  -- jobs, for which their states need not be a table
 local AT_ONCE = 16  -- ids to look at in one go, each of which may have 1 MiB
 local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
@@ -54,7 +54,7 @@ end
 local last = redis.call('HGET', claimed, '#')
 local last_number = last and tonumber(string.match(last, '^%d+')) or 0
 if last_number > number then
-  return {1, -1, now_ms}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
+  return {1, -1, now_ms, 0}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
 end
 
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
@@ -204,30 +204,34 @@ end
 uses_limits = redis.call('EXISTS', places) == 1
 local some_are_to_be_let_in = limited.asks or last_number == number and redis.call('HEXISTS', places, '+') == 1
 -- @end
-local answer = {uses_limits and 2 or 1, next_ms, claimed_ms}
+local answer = {uses_limits and 2 or 1, next_ms, claimed_ms, taken}
 -- @only jobs
 answer[1] = some_are_to_be_let_in and 3 or answer[1]
 -- @end
 local claims = {'#', number .. ' ' .. table.concat(ids, ' ')}
 local since, tried = string.format(' %.0f ', now_ms), {}  -- attempt -> the middle of a claim
+local last_part = HEAD + FIELDS * taken
 local running, runs = {}, 'running ' .. worker
 if taken > 0 then
   local facts_of = some_have_facts and redis.call('HMGET', facts, unpack(ids)) or {}
   local state = redis.call('HMGET', states, unpack(ids))
   for i, id in ipairs(ids) do
-    local errors, attempt, flags = 0, 1, ''
+    local failed, attempt, flags = 0, 1, ''
     if facts_of[i] then
-      local known = read_facts(facts_of[i])
-      errors, attempt, flags = known.failures, known.failures + known.crashes + 1, known.flags
+      local read = read_facts(facts_of[i])
+      failed, attempt, flags = read.failures, read.failures + read.crashes + 1, read.flags
     end
     tried[attempt] = tried[attempt] or ' ' .. attempt .. since
     local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
     claims[2 * i + 1], claims[2 * i + 2] = id, numbers[i] .. tried[attempt] .. names[i]
     running[2 * i - 1], running[2 * i] = id, is_cancelled and 'cancelling ' .. worker or runs
     local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
-    answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], numbers[i], attempt
-    answer[at + 5], answer[at + 6], answer[at + 7] = errors, is_cancelled and 1 or 0, names[i]
-    answer[at + 8] = flags
+    answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], numbers[i], names[i]
+    if facts_of[i] or is_cancelled then
+      answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, attempt, failed
+      answer[last_part + 4], answer[last_part + 5] = is_cancelled and 1 or 0, flags
+      last_part = last_part + MORE
+    end
   end
 end
 

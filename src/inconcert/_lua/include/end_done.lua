@@ -15,11 +15,11 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     all[1 + (i - first) / FIELDS] = given[i]
   end
   local facts_of = redis.call('EXISTS', keys.facts) == 1 and redis.call('HMGET', keys.facts, unpack(all)) or {}
-  local answer, ids, numbers, held, counts = {}, {}, {}, 0, {}
+  local answer, ids, numbers, held, counts = {}, {}, {}, 0, {}  -- counts: 'attempt since queue-name' -> how many
   local claims = redis.call('HMGET', keys.claimed, unpack(all))
   for n, claim in ipairs(claims) do
-    local place, queue_name = string.match(claim or '', '^(%d+) %d+ %d+ (.*)$')
-    local is_held = place == given[first + FIELDS * (n - 1) + 1]
+    local place = given[first + FIELDS * (n - 1) + 1] .. ' '
+    local is_held = claim and string.sub(claim, 1, #place) == place
     answer[n] = is_held and 1 or 0
     -- @only plain
     if is_held and facts_of[n] and string.find(facts_of[n], '^w*[^w ]') then
@@ -27,7 +27,8 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     end
     -- @end
     if is_held then
-      counts[queue_name] = (counts[queue_name] or 0) + 1
+      local about = string.sub(claim, #place + 1)  -- most of those that end together were claimed together
+      counts[about] = (counts[about] or 0) + 1
       held = held + 1
       ids[held], numbers[held] = all[n], n
     end
@@ -53,8 +54,8 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     redis.call('HDEL', keys.facts, unpack(ids))
   end
   fall_idle(keys.workers, keys.claimed, worker)
-  for queue_name, count in pairs(counts) do
-    redis.call('HINCRBY', keys.finished, queue_name, count)
+  for about, count in pairs(counts) do
+    redis.call('HINCRBY', keys.finished, string.match(about, '^%d+ %d+ (.*)$'), count)
   end
   -- @only jobs
   local kept_ms = {}

@@ -8,12 +8,12 @@
 -- ARGV  count     number from 1 to 500; fewer are claimed if they have 1 MiB
 -- ARGV  suspects  number, 1 or 0: how many items it may take with which two workers have died
 -- MOVES    queue: claimed
--- RETURNS  {1, next_ms, claimed_ms, id, body, place, attempt, failed, 0, '', '', ...}: as claims/claim does
+-- RETURNS  {1, next_ms, claimed_ms, count, id, body, place, '', ..., number, attempt, failed, 0, '', ...}: as claims/claim does
 --          | {0}: this worker was presumed dead
 -- TWICE    the items of the first run again, as far as they are not done, and no others; none after a later claim
 -- COST     O(log D + count), D delayed items; it looks at about 1,000 ids
 local HOUR_MS = 3600000
-local HEAD, FIELDS = 3, 8  -- parts of the answer before the items, and of each item
+local HEAD, FIELDS, MORE = 4, 4, 5  -- parts of the answer before the items, of each item, and of each that was tried before
 local AT_ONCE, MOST = 16, 1000  -- ids to look at in one go, each of which may have 1 MiB; in all
 local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
 
@@ -28,7 +28,7 @@ end
 local last = redis.call('HGET', claimed, '#')
 local last_number = last and tonumber(string.match(last, '^%d+')) or 0
 if last_number > number then
-  return {1, -1, tonumber(now_ms)}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
+  return {1, -1, tonumber(now_ms), 0}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
 end
 
 -- What is there? All keys are read before one is changed: one that is not ours stops the script here.
@@ -81,17 +81,20 @@ else
   end
 end
 
-local answer, claims = {1, next_ms, tonumber(now_ms)}, {'#', number .. ' ' .. table.concat(ids, ' ')}
+local answer, claims = {1, next_ms, tonumber(now_ms), #ids}, {'#', number .. ' ' .. table.concat(ids, ' ')}
+local last_part = HEAD + FIELDS * #ids
 for i, id in ipairs(ids) do
-  local failures, crashes = 0, 0
+  local attempt = 1
   if known[i] then
-    failures, crashes = string.match(known[i], '^%l*%d? (%d+) (%d+)')
+    local failures, crashes = string.match(known[i], '^%l*%d? (%d+) (%d+)')
+    attempt = failures + crashes + 1
+    answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, attempt, tonumber(failures)
+    answer[last_part + 4], answer[last_part + 5] = 0, ''
+    last_part = last_part + MORE
   end
-  local attempt = failures + crashes + 1
   claims[2 * i + 1], claims[2 * i + 2] = id, places[i] .. ' ' .. attempt .. ' ' .. now_ms .. ' '
   local at = HEAD + FIELDS * (i - 1)
-  answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], places[i], attempt
-  answer[at + 5], answer[at + 6], answer[at + 7], answer[at + 8] = tonumber(failures), 0, '', ''
+  answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], places[i], ''
 end
 if last_number < number then
   redis.call('HSET', claimed, unpack(claims))

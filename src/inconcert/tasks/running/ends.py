@@ -54,8 +54,9 @@ def ack_with_plugs(worker: WorkerLease[Any], keys: JobKeys, inboxes: str, batch:
     attempts: list[str] = []
     histories = failed = ""
     limited: set[str] = set()  # the names of the queues of those that are
-    for number, (claimed, result, ttl_ms, _, _) in enumerate(batch, 1):
-        jobs += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
+    for number, ended in enumerate(batch, 1):
+        claimed = ended.claimed
+        jobs += (claimed.id, claimed.place, ended.result, ended.ttl_ms, claimed.unique)
         results.append(keys.result(claimed.id))
         if claimed.is_limited:
             limited.add(claimed.source)

@@ -12,7 +12,7 @@ from inconcert._claims.keys import CLAIM, keys_of, split_body
 from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
-from inconcert._claims.worker_lease import Ending, WorkerLease
+from inconcert._claims.worker_lease import IS_PLAIN, Ending, WorkerLease
 from inconcert._core.session import Session
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
@@ -188,9 +188,8 @@ class JobWorkerLease(WorkerLease[JobState]):
         if isinstance(job, JobState) and job.ends_alone:
             self._lines.ended(batch, self._keys)
             return AckAndEnqueue(self, self._session, self._keys, batch[0], job.follow_ups)
-        for ended in batch:
-            if not ended.claimed.is_plain:
-                return self._ack_with_plugs(batch)
+        if not all(map(IS_PLAIN, batch)):
+            return self._ack_with_plugs(batch)
         inboxes = self._session.inboxes(self._keys.bodies)
         return PlainAck(self, ack(self, self._keys, inboxes, batch), batch, self._end_with_plugs)
 

@@ -68,7 +68,7 @@ class AckAndEnqueue(Ack):
         for job in jobs:
             options = job.draft.options
             added += (job.id, job.text, options.delay_ms(), options.queue)
-        claimed, result, ttl_ms, _, _ = end
+        claimed = end.claimed
         [kept] = keys.kept_attempts([claimed.id])
         command = ACK_AND_ENQUEUE(
             keys,
@@ -81,8 +81,8 @@ class AckAndEnqueue(Ack):
             worker=worker.holder,
             id=claimed.id,
             place=claimed.place,
-            outcome=result,
-            ttl_ms=ttl_ms,
+            outcome=end.result,
+            ttl_ms=end.ttl_ms,
             name=claimed.unique,
             histories=f"1 {claimed.history}," if claimed.history else "",
             jobs=added,
