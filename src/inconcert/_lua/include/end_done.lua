@@ -63,18 +63,18 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   for k, id in ipairs(ids) do
     local n = numbers[k]
     local i = first + FIELDS * (n - 1)
-    local result, ttl_ms = given[i + 2], tonumber(given[i + 3])
+    local result, ttl_ms = given[i + 2], given[i + 3]
     if facts_of[n] and string.find(facts_of[n], '^%l*w') then
       -- @block notify_watchers
-      if notify_watchers(keys.watchers, inboxes, id) and ttl_ms < SHORTEST_TTL_MS then
+      if notify_watchers(keys.watchers, inboxes, id) and tonumber(ttl_ms) < SHORTEST_TTL_MS then
         ttl_ms = WAITERS_TTL_MS
       end
     end
-    if ttl_ms > 0 and result ~= '' then
+    if ttl_ms ~= '0' and result ~= '' then
       redis.call('SET', results[n], result, 'PX', ttl_ms)
     end
     -- @only jobs
-    kept_ms[k] = result ~= '' and ttl_ms or 0
+    kept_ms[k] = result ~= '' and tonumber(ttl_ms) or 0
     -- @end
   end
   -- @only jobs

@@ -305,16 +305,16 @@ class Worker:
             self._freed.set()
 
     def _call(self, state: JobState) -> Callable[[], Awaitable[object]]:
-        task = state.known
+        task, envelope = state.known, state.envelope
         if task is None:
-            raise UnknownTask(state.envelope.name)
-        args, kwargs = task.arguments.from_json(state.envelope.args, state.envelope.kwargs)
+            raise UnknownTask(envelope.name)
+        args, kwargs = task.arguments.from_json(envelope.args, envelope.kwargs)
         call = partial(task.function, *args, **kwargs)
         if task.streams:
             call = partial(run_unwritten if state.is_undoing else write_stream, state, call)
         elif not task.is_async:
             call = partial(self._call_in_thread, state, call)
-        return call if state.envelope.time_limit is None else partial(_in_time, state, call, state.envelope.time_limit)
+        return call if envelope.time_limit is None else partial(_in_time, state, call, envelope.time_limit)
 
     async def _in_middlewares(self, job: ClaimedJob, state: JobState, call: Callable[[], Awaitable[object]]) -> object:
         async with AsyncExitStack() as stack:
