@@ -209,6 +209,20 @@ async def test_bell_that_rings_for_a_call_of_nobody_wakes_another(concert: Coord
             await eventually(lambda: ran[1])
 
 
+async def test_interrupt_before_the_claim_waits_lets_it_run_at_once(concert: Coordinator) -> None:
+    """Such as after a failover, while a worker that was lost begins anew: a bell may have been missed."""
+    bells = bells_of(concert._ref.session)
+    sleeper = bells.sleeper((concert._jobs.partitions[0].queue("default").bell,))
+    async with in_background(sleeper.rung(5)):
+        await eventually(lambda: bells._covered)
+    assert sleeper.is_alone
+    sleeper.interrupt()
+    call = AwaitedCall(RING(bell=concert._ref.keys.parts("session", "other", "bell")[0]))
+    sleeper.run_when_rung(call)
+    with anyio.fail_after(SOON):
+        await call
+
+
 async def test_closing_ends_a_claim_that_waits(server: RealServer, namespace: str) -> None:
     """At once, as any wait."""
     async with Coordinator(server.url, namespace=namespace) as concert:

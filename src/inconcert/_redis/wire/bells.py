@@ -338,6 +338,8 @@ class Sleeper:
         """
         self._left = call
         self._bells.run_when_rung(self, call)
+        if self._is_due:  # interrupted while this call was made
+            self._bells.end()
 
     def leave_call(self) -> None:
         """End the sleep under way if a call can be left behind from now on."""
