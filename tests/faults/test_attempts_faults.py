@@ -10,6 +10,7 @@ from tests.support.eventually import eventually
 from tests.support.ledger import ledger_of
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 
@@ -94,3 +95,19 @@ async def test_reply_lost_at_each_step_doubles_no_attempt(
     async with in_background(concert.run_worker("default")):
         await eventually(all_have_ended)
     await are_noted_once(fails, jobs)
+
+
+async def test_foreign_key_where_workers_are_described_ends_an_attempt_as_always(concert: Coordinator) -> None:
+    """It is noted without a host, and the job waits for its next attempt."""
+    job = await register(concert).enqueue(0)
+    described = concert._jobs.of_id(job.id).described
+    client = raw(concert)
+    async with concert.consume("default") as jobs:
+        claimed = await anext(jobs)
+        await client.delete(described)
+        await client.set(described, "foreign", px=60_000)
+        await claimed.nack(delay=60)
+        assert (await ledger_of(concert)).delayed == {"default": [job.id]}
+        await client.delete(described)
+    [attempt] = await job.attempts()
+    assert (attempt.error, attempt.host, attempt.pid) == ("nacked", None, None)

@@ -11,7 +11,8 @@ local function attempts_on_failure(keys, job, worker, reason, now_ms)
   local MOST, MOST_BYTES, MOST_TRACEBACK = 20, 32768, 2000
   local why, traceback = read_reason(reason or '')
   traceback = string.gsub(string.sub(traceback, -MOST_TRACEBACK), '^[\128-\191]+', '')  -- not from the middle of a character
-  local said = string.match(redis.call('HGET', keys.described, worker) or '', '{.*}')
+  local described = redis.pcall('HGET', keys.described, worker)  -- only shown: a foreign key there must not stop what has begun
+  local said = type(described) == 'string' and string.match(described, '{.*}')
   local is_json, about = pcall(cjson.decode, said or '{}')
   about = is_json and about or {}
   local parts = {job.attempts, reason and 'error' or 'worker_died', job.began_ms, string.format('%.0f', now_ms)}
