@@ -517,6 +517,21 @@ async def test_dead_job_is_not_replaced(building: Building) -> None:
     assert sorted(building.began) == [1, 3]
 
 
+async def test_job_that_is_replayed_has_begun(building: Building) -> None:
+    """The newest has another id, and so none of the attempts that failed with other arguments."""
+    first = await building.call(1, max_attempts=1)
+    async with building.concert.consume("default") as jobs, await anext(jobs) as job:
+        await job.bury(ValueError("no"))
+    await building.concert.tasks.replay(first.id)
+    second = await building.call(2)
+    assert (second.created, await first.status()) == (True, JobStatus.CANCELLED)
+    assert await second.attempts() == []
+    assert len(await first.attempts()) == 1
+    building.free.set()
+    await building.concert.run_worker("default", burst=True)
+    assert building.began == [2]
+
+
 # Names.
 
 

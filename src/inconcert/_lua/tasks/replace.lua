@@ -72,7 +72,7 @@ if body then
   is_due = not state or place and in_line(places, its_delayed, live, limits or '')
   local known_of = read_facts(redis.call('HGET', facts, live))
   local has_begun = known_of.failures + known_of.crashes + redis.call('HEXISTS', stepped, live) > 0
-    or string.find(known_of.flags, '[psmuv]')
+    or string.find(known_of.flags, '[psmuva]')
   local task, lines = task_and_lines(envelope)
   local its_task, its_lines = task_and_lines(string.match(body, '^%d+ (.*)$') or '')
   local rank = string.match(envelope, '^%d+%S* #[%x:]*!(%d)') or ''
