@@ -308,6 +308,7 @@ async def test_line_that_is_not_ours_is_left_out(any_concert: Coordinator) -> No
     lines = await raw(any_concert).hget(keys.failed_attempts, job.id)
     ours = lines.splitlines()[0]
     strange = [b"", b"[]", b"\xff", b"7", ours.replace(b'"error"', b'"other"'), ours.replace(b'["1"', b'["one"')]
+    strange.append(ours.replace(b'"error","', b'"error","' + b"9" * 400))  # no float is so large
     await raw(any_concert).hset(keys.failed_attempts, job.id, b"\n".join([*strange, lines]))
     assert numbers(await job.attempts()) == [1, 2, 3]
 

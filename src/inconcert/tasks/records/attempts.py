@@ -81,6 +81,6 @@ def read_attempts(lines: bytes) -> list[FailedAttempt]:
     for line in lines.splitlines():
         try:
             found.append(msgspec.json.decode(line, type=_Line).read())
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError):
             continue
     return found
