@@ -210,6 +210,17 @@ async def test_process_that_ends_with_the_job_is_noted_as_a_worker_that_died(any
     assert await job.result(timeout=0) == 0
 
 
+async def test_process_that_ends_with_the_last_crash_of_the_job_leaves_its_error(any_concert: Coordinator) -> None:
+    """As its dead letter has it."""
+    job = await register(any_concert).options(max_crashes=1).enqueue(0)
+    with pytest.raises(KeyboardInterrupt):
+        async with any_concert.consume("default") as jobs, await anext(jobs):
+            raise KeyboardInterrupt
+    [attempt] = await job.attempts()
+    assert (attempt.failure, attempt.error) == ("error", "KeyboardInterrupt")
+    assert [dead.error for dead in await any_concert.tasks.dead()] == ["KeyboardInterrupt"]
+
+
 @pytest.mark.parametrize("how", ["snooze", "back", "wait", "retire", "expired in the queue"])
 async def test_what_is_no_attempt_is_not_noted(concert: Coordinator, how: str) -> None:
     """Nor does the job get a flag."""

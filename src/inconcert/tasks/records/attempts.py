@@ -21,7 +21,8 @@ class FailedAttempt:
     Attributes:
         number: Which attempt, from 1; from 1 again once the job is replayed, or is being undone.
         failure: `error` if the attempt raised one, ran out of its time or could not run; `worker_died` if its worker
-            was killed or lost its server, or its process ended while the job ran.
+            was killed or lost its server, or its process ended while the job ran. If that exit is the last one which
+            `max_crashes` allows, it is an `error`, such as `KeyboardInterrupt`.
         began_at: When its worker claimed it, in seconds since 1970 by the server's clock.
         ended_at: When the server learned of its end; of one whose worker died, when another worker found that.
         worker: The id of its worker, as `Tasks.workers` lists it.
