@@ -532,6 +532,19 @@ async def test_job_that_is_replayed_has_begun(building: Building) -> None:
     assert building.began == [2]
 
 
+async def test_dead_job_whose_window_goes_on_is_not_replaced(building: Building) -> None:
+    """It has the name until its window ends, and would never run what it was given."""
+    parent = await building.task.options(delay=HOUR).enqueue(0)
+    dead = await building.call(1, newest=None, unique_for=HOUR, after=[parent])
+    await parent.cancel()
+    building.free.set()
+    await building.concert.run_worker("default", burst=True)
+    await status(building.concert, dead, JobStatus.FAILED)
+    assert (await building.call(2)).created
+    await building.concert.run_worker("default", burst=True)
+    assert (building.began, await building.args(dead)) == ([2], [1])
+
+
 # Names.
 
 

@@ -61,7 +61,8 @@ end
 -- Where is the other one, and may this one have its place?
 local now_ms = math.floor(server_time() / 1000)
 local live = live_job_of_name(unique, bodies, dead, unique_name, now_ms)
-local body = live and redis.call('HGET', bodies, live)  -- one whose window goes on may have ended
+local has_ended = live and redis.call('ZSCORE', dead, live)  -- or it is gone, and its window goes on
+local body = live and not has_ended and redis.call('HGET', bodies, live)
 local is_running, is_behind, place, is_due, keeps_place
 if body then
   local state, about = string.match(redis.call('HGET', states, live) or '', '^(%S+) (.*)$')
