@@ -336,6 +336,41 @@ async def test_name_is_the_running_ones_again_if_the_one_behind_it_ends_first(
     assert (await building.call(4)).created
 
 
+async def test_one_of_another_task_that_waits_behind_is_cancelled(signed: Coordinator) -> None:
+    """Its callers do not get the result of another task; the newest waits for the same one."""
+    building = Building(signed)
+    building.stubborn.add(1)
+    async with building.runs(1):
+        second = await building.call(2)
+        third = await signed.enqueue("other", [3], unique="site 17", newest="replaces")
+        assert (third.created, await third.status()) == (True, JobStatus.WAITING)
+        with pytest.raises(JobCancelled):
+            await second.result(timeout=WITHIN)
+        last = await building.call(4)
+        assert (last.created, await third.status()) == (True, JobStatus.CANCELLED)
+        building.free.set()
+        assert await last.result(timeout=WITHIN) == 4
+    assert (building.began, building.ended, building.most) == ([1, 4], [1, 4], 1)
+
+
+async def test_newest_of_another_task_runs_at_once_if_the_old_one_has_ended(building: Building) -> None:
+    """The one that waits behind it has not been told yet, and is cancelled; the newest would never be told."""
+    first = await building.call(1)
+    async with building.concert.consume("default") as jobs:
+        claimed = await anext(jobs)
+        second = await building.call(2)
+        keys, client = building.concert._jobs.of_id(first.id), raw(building.concert)
+        assert await client.hdel(keys.bodies, first.id) == 1  # it has ended elsewhere
+        third = await building.concert.enqueue("other", [3], unique="site 17", newest="replaces")
+        assert await third.status() is JobStatus.QUEUED
+        assert await second.status() is JobStatus.CANCELLED
+        async with claimed:
+            await anyio.sleep_forever()
+        with anyio.fail_after(WITHIN):
+            async with await anext(jobs) as job:
+                assert (job.id, job.args) == (third.id, [3])
+
+
 async def test_delay_counts_from_the_end_of_the_one_that_ran(building: Building) -> None:
     """That of the last call."""
     building.stubborn.add(1)

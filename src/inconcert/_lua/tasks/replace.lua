@@ -79,7 +79,7 @@ if body then
   local rank = string.match(envelope, '^%d+%S* #[%x:]*!(%d)') or ''
   local its_rank = string.match(known_of.flags, '%d') or ''
   local has_its_line = not is_due or delay_ms == '0' and its_lines == lines and its_rank == rank
-  keeps_place = is_behind or (place or not state) and not has_begun and its_task == task and has_its_line
+  keeps_place = its_task == task and (is_behind or (place or not state) and not has_begun and has_its_line)
 end
 local must_be_known = keeps_place and is_signed or not keeps_place and not is_running
 if body and (must_be_known and known ~= live or place and its_name ~= place) then
@@ -117,17 +117,18 @@ if keeps_place then
 end
 
 write(id, envelope)
-local ends_later = false
+local before  -- after which it runs
 if body then
   local queues = {its_queue, its_bell, its_delayed, facts = facts}
-  ends_later = cancel_jobs(keys, queues, {live}, {its_result}, {its_attempts}, inboxes, ttl_ms)[1] == 0
+  local ends_later = cancel_jobs(keys, queues, {live}, {its_result}, {its_attempts}, inboxes, ttl_ms)[1] == 0
+  before = ends_later and live or is_behind and live_job_of_name(unique, bodies, dead, unique_name, now_ms) or nil
 end
-take_name(unique, checks, id, unique_name, '0', now_ms, ends_later and live or nil)
+take_name(unique, checks, id, unique_name, '0', now_ms, before)
 drop_names(unique, checks, bodies, dead, now_ms, 10)
-if ends_later then
-  redis.call('HSET', parents, id, live)
-  follow_parent(keys, live, id)
-  put_waiting(keys, id, live, 'replaces', delay_ms, name)
+if before then
+  redis.call('HSET', parents, id, before)
+  follow_parent(keys, before, id)
+  put_waiting(keys, id, before, 'replaces', delay_ms, name)
 else
   make_ready(facts, queue, bell, delayed, states, id, delay_ms, now_ms, name)
 end
