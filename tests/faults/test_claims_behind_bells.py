@@ -1,7 +1,7 @@
 """The claim of an idle worker waits on the server, behind its bell: whatever becomes of the worker, each job runs."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, NotConnected
+from inconcert._redis.wire import bells as bells_module
 from inconcert._redis.wire.bells import RING
 from inconcert._redis.wire.call import AwaitedCall
 from inconcert.testing import Process, World, simulate
@@ -164,6 +165,23 @@ async def test_lost_reply_of_a_claim_is_asked_for_again(
                 await proxy.heal()
                 await all_done(concert)
     assert ran == dict.fromkeys(range(3), 1)
+
+
+async def test_claim_behind_a_silent_connection_goes_elsewhere(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A router may have forgotten the connection: the worker hears of its job before that is given up."""
+    monkeypatch.setattr(bells_module, "_BLOCK", 0.3)
+    monkeypatch.setattr(bells_module, "_LATE", 0.1)
+    ran, bells = Counter[int](), bells_of(concert._ref.session)
+    task = serve(concert, note(ran))
+    async with in_background(concert.run_worker("default")):
+        await claims_asleep(concert)
+        bells._unanswered = deque([bells._is_here] * 9)  # as if no reply came
+        with anyio.fail_after(SOON):
+            await task.enqueue(1)
+            await eventually(lambda: ran[1])
+    assert ran == {1: 1}
 
 
 @pytest.mark.parametrize("turns", range(8))

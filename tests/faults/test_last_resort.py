@@ -369,7 +369,7 @@ STARTED_ONCE = {
     "_core/shield.py": {"create_task(work)"},
     "_claims/partition.py": {"create_task(self.claim(count))"},
     "_redis/wire/background.py": {"create_task(go_on())", "call_later(called)"},  # these two themselves
-    "_redis/wire/bells.py": {"call_later(self._give_up)", "call_later(self.interrupt)"},
+    "_redis/wire/bells.py": {"call_later(self._wait_on)", "call_later(self._give_up)", "call_later(self.interrupt)"},
     "_redis/find/sentinels.py": {"create_task(self._discover())"},
     "_redis/wire/wire.py": {"create_task(self._guarded(part))"},
     "durable.py": {

@@ -33,6 +33,7 @@ _log = logging.getLogger("inconcert.redis")
 
 RING = load("bells/ring").bind()
 _BLOCK = 5.0  # seconds of one BLPOP, after which it is sent again if there are sleepers
+_LATE = 1.0  # seconds beyond that, after which a call behind it goes elsewhere
 
 
 class Bells:
@@ -231,7 +232,7 @@ class Bells:
         self._covered = frozenset(keys)
         self._wire.write(pack("BLPOP", *keys, self._key, _BLOCK))
         self._unanswered.append(self._has_rung)
-        self._patience = self._loop.call_later(_BLOCK + self._timeout, self._give_up)
+        self._patience = self._loop.call_later(_BLOCK + min(_LATE, self._timeout), self._wait_on)
 
     def _end_block(self) -> None:
         self._covered = frozenset()
@@ -240,6 +241,12 @@ class Bells:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+    def _wait_on(self) -> None:
+        """Give a late reply the rest of its time; a call behind it waits no longer."""
+        self._patience = self._loop.call_later(max(0.0, self._timeout - _LATE), self._give_up)
+        if self._behind is not None:
+            self._run_elsewhere(self._behind)
 
     def _give_up(self) -> None:
         if self._link is not None:
