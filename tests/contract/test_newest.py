@@ -511,6 +511,20 @@ async def test_job_that_was_sent_a_message_is_cancelled_with_it(building: Buildi
     assert building.began == [2]
 
 
+async def test_one_behind_that_was_sent_a_message_is_cancelled_with_it(building: Building) -> None:
+    """And the newest runs after the same one."""
+    building.stubborn.add(1)
+    async with building.runs(1):
+        second = await building.call(2)
+        assert await second.send("word", "go")
+        third = await building.call(3)
+        assert (third.created, await second.status()) == (True, JobStatus.CANCELLED)
+        assert await third.status() is JobStatus.WAITING
+        building.free.set()
+        assert await third.result(timeout=WITHIN) == 3
+    assert (building.began, building.most) == ([1, 3], 1)
+
+
 async def test_job_with_something_to_undo_is_undone_before_the_newest_runs(signed: Coordinator) -> None:
     """And so it is while others replace the newest."""
     building = Building(signed)

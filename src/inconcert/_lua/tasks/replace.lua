@@ -79,7 +79,7 @@ if body then
   local rank = string.match(envelope, '^%d+%S* #[%x:]*!(%d)') or ''
   local its_rank = string.match(known_of.flags, '%d') or ''
   local has_its_line = not is_due or delay_ms == '0' and its_lines == lines and its_rank == rank
-  keeps_place = its_task == task and (is_behind or (place or not state) and not has_begun and has_its_line)
+  keeps_place = its_task == task and not has_begun and (is_behind or (place or not state) and has_its_line)
 end
 local must_be_known = keeps_place and is_signed or not keeps_place and not is_running
 if body and (must_be_known and known ~= live or place and its_name ~= place) then
