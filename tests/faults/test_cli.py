@@ -780,6 +780,22 @@ async def test_history_of_a_task_is_a_table_or_json(concert: Coordinator) -> Non
     assert (refused.exit_code, "limit is 0; give a whole number" in refused.stderr) == (2, True)
 
 
+async def test_history_has_the_calls_of_a_task_that_keeps_them(concert: Coordinator) -> None:
+    """Or says why one is not there."""
+
+    @concert.task(name="pay", queue="q", history=10, history_arguments=True)
+    async def pay(card: str) -> None: ...
+
+    for card in ("visa", "x" * 5000):
+        await pay.enqueue(card)
+        await concert.run_worker("q", burst=True)
+    long, kept = json.loads((await here(concert, "history", "pay", "--json")).stdout)
+    assert (kept["args"], kept["kwargs"], kept["is_too_long"]) == (["visa"], {}, False)
+    assert (long["args"], long["kwargs"], long["is_too_long"]) == (None, None, True)
+    words = (await here(concert, "history", "pay")).stdout.split()
+    assert {'["visa"]', "longer", "KiB"} <= set(words)
+
+
 async def test_schedules_are_listed_and_changed(concert: Coordinator) -> None:
     """One by one; what is not there, or was so before, is said."""
     assert (await here(concert, "schedules", "list")).stdout == "no schedule\n"

@@ -26,7 +26,7 @@ WORKER = "session.1"
 HOUR = 3_600_000  # milliseconds
 MOST = 9  # ends that a history keeps
 REASON = '{"reason":"no"}'
-RECORDED = f"3 #{MOST}:ab {{}}"  # a job whose end is to be in a history
+RECORDED = f"3 #{MOST}:ab+ {{}}"  # a job whose end is to be in a history, with its arguments
 DONE: list[Any] = [0, 0, [], [], 0]  # what `tasks/resolve_dependents` answers when nothing is left
 
 
@@ -116,7 +116,7 @@ class Scene:
             results=[self.keys.result(job), *kept],
             inboxes=self.inboxes,
             worker=WORKER,
-            histories=f"1 1 {MOST}:ab,",
+            histories=f"1 1 {MOST}:ab+,",
             failed=failed,
             jobs=(job, place, result, ttl_ms, unique),
         )
@@ -787,11 +787,12 @@ async def test_second_look_at_a_history_finds_the_same(scene: Scene) -> None:
     """A part at a time, and only of this task."""
     await scene.ack()
     for _ in range(2):
-        [held] = await scene.run("tasks/history", task="ab", before="", limit=1)
+        _, held = await scene.run("tasks/history", task="ab", before="", limit=1)
         assert held.split()[2] == b"succeeded"
-        [dead] = await scene.run("tasks/history", task="ab", before=held.split()[1], limit=9)
+        assert held.endswith(b" held \n{}")
+        _, dead = await scene.run("tasks/history", task="ab", before=held.split()[1], limit=9)
         assert dead.split()[2] == b"failed"
-        assert await scene.run("tasks/history", task="abc", before="", limit=9) == []
+        assert await scene.run("tasks/history", task="abc", before="", limit=9) == [0]
 
 
 @pytest.mark.twice("claims/ack")
@@ -821,7 +822,7 @@ async def test_second_end_of_a_job_adds_what_follows_it_once(scene: Scene) -> No
     }
     end |= {"inboxes": scene.inboxes, "worker": WORKER, "id": "held"}
     end |= {"queues": scene.place[1:] * 2, "jobs": ("next", "{}", 0, "q", "then", "{}", HOUR, "q")}
-    end |= {"histories": f"1 1 {MOST}:ab,"}
+    end |= {"histories": f"1 1 {MOST}:ab+,"}
     before = await scene.ledger()
     assert await scene.run("tasks/ack_and_enqueue+jobs", place=1001, **end) == [0]
     assert await scene.ledger() == before

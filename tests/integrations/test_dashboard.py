@@ -184,6 +184,29 @@ async def test_history_of_a_task_is_shown(concert: Coordinator, host: Host, clie
     assert "corn" not in (await client.get("/jobs", params={"task": "bake"})).text.partition("<h2>Ended")[2]
 
 
+async def test_arguments_in_a_history_are_shown_and_redacted(
+    concert: Coordinator, host: Host, client: httpx.AsyncClient
+) -> None:
+    """As those of a job that waits, if its task keeps them; of a job that is too long it is said."""
+
+    @concert.task(name="bake", queue="bread", history=10, history_arguments=True)
+    async def bake(kind: str) -> None: ...
+
+    await concert.enqueue_many([bake.call("<b>corn</b>"), bake.call("x" * 5000)])
+    await concert.run_worker("bread", burst=True)
+
+    async def ended() -> str:
+        return (await client.get("/jobs", params={"task": "bake"})).text.partition("<h2>Ended")[2]
+
+    page = await ended()
+    assert "&lt;b&gt;corn&lt;/b&gt;" in page
+    assert "longer than 4 KiB, and not kept" in page
+    host.secret.add("arguments")
+    page = await ended()
+    assert "state-succeeded" in page
+    assert "corn" not in page
+
+
 async def test_tasks_are_shown_with_what_ended(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
     """Also to those who look later: by task, by hour of two weeks, and the last jobs; secret names are hidden."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -455,6 +455,8 @@ async def follow_jobs() -> None:
     assert_type(concert.tasks.job(job.id), Job[JSON])
     assert_type(await book.history(limit=10), list[EndedJob])
     assert_type(await concert.tasks.history("book", limit=10), list[EndedJob])
+    assert_type((await book.history())[0].args, Sequence[JSON] | None)
+    assert_type((await book.history())[0].kwargs, Mapping[str, JSON] | None)
     await book.history(10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     book.call("7", Decimal(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     book.options(unique_until="ended")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]

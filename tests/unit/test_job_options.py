@@ -12,10 +12,10 @@ from inconcert.tasks.sending.options import Options
 
 
 def test_each_option_has_a_value_of_its_own_when_none_is_given() -> None:
-    """What users may give and what a job is run by have the same names in order, but a deadline, and three more."""
+    """What users may give and what a job is run by have the same names in order, but a deadline, and four more."""
     names = [field.name for field in dataclasses.fields(Options)]
     kept = ["stops" if name == "deadline" else name for name in typing.get_type_hints(JobOptions)]
-    assert [*kept, "history", "on_dead", "given"] == names
+    assert [*kept, "history", "history_arguments", "on_dead", "given"] == names
 
 
 def test_option_that_says_nothing_new_is_not_stored() -> None:

@@ -45,7 +45,7 @@ FACES = {
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
     "Draft": "limits name options pattern text",
     "EndCounts": "cancelled dead failed failure_rate retried succeeded",
-    "EndedJob": "attempts began_at ended_at enqueued_at error job_id outcome task",
+    "EndedJob": "args attempts began_at ended_at enqueued_at error is_too_long job_id kwargs outcome task",
     "DurationSpread": "count p50 p95",
     "Election": "acquire candidate holders leader locked record resign run terms try_acquire waiters watch",
     "ElectionRecord": "candidate number since",

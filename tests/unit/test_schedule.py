@@ -342,6 +342,7 @@ def test_job_of_a_schedule_in_code_has_all_options_of_its_task() -> None:
         expires=8,
         time_limit=9,
         history=10,
+        history_arguments=True,
         limit=Limit(2),
         rate=Rate(1, per=2.0),
         key=lambda: "tenant",

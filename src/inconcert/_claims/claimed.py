@@ -74,7 +74,7 @@ class ClaimState(ABC):
         outcome: How this attempt ended.
         is_plain: Whether it has nothing, as far as is known here, that plugs of the scripts are for.
         is_limited: Whether it has a place in a limit while it is claimed.
-        history: `ENQUEUED_MS MOST:TASK` if its end is to be in the history of its task; otherwise empty.
+        history: `ENQUEUED_MS MOST:TASK[+]` if its end is to be in the history of its task; otherwise empty.
         has_failed: Whether attempts of it that failed are noted.
         observers: Who is told what happens to it.
         stored: Its stored body, or nothing if it cannot be requeued once it is settled; only for delivery at most once.

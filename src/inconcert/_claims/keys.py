@@ -51,7 +51,8 @@ also notifies its waiters and dependents; these keys, and those of names, progre
                          jobs is; member -> 'succeeded JSON' or 'cancelled ', while the group keeps results
     settled      zset    group -> when to forget it, or from when on to drop its results; of those whose members have
                          ended, and none of them is dead, and of those whose results were let go
-    history      zset    'TASK NUMBER OUTCOME ...': how the last jobs of a task ended, if it has a history; 90 days
+    history      zset    'TASK NUMBER OUTCOME ...': how the last jobs of a task ended, if it has a history, and
+                         with which envelope if it keeps arguments; 90 days
 
 Everything that has a body is in exactly one place: a queue, a delayed set, a worker's claims, or the dead letters; or
 it is a job that waits for others.

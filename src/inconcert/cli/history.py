@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from inconcert.cli.server import Json, Namespace, Url, ask
-from inconcert.cli.tables import ago, print_json, print_table
+from inconcert.cli.tables import ago, call, print_json, print_table
+from inconcert.tasks.records.history import EndedJob
 
 
 def history(
@@ -22,7 +23,7 @@ def history(
         print_json(found)
         return
     print_table(
-        ("job", "outcome", "attempts", "enqueued", "began", "ended", "error"),
+        ("job", "outcome", "attempts", "enqueued", "began", "ended", "call", "error"),
         (
             (
                 job.job_id,
@@ -31,9 +32,16 @@ def history(
                 ago(job.enqueued_at),
                 ago(job.began_at),
                 ago(job.ended_at),
+                _call(job),
                 job.error,
             )
             for job in found
         ),
         empty="no job in its history",
     )
+
+
+def _call(job: EndedJob) -> str | None:
+    if job.is_too_long:
+        return "longer than 4 KiB"
+    return None if job.args is None or job.kwargs is None else call(job.args, job.kwargs)

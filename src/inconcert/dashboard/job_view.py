@@ -16,6 +16,7 @@ from inconcert.dashboard.requests import LARGEST_EDITED
 from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.operating.job_info import JobInfo
+from inconcert.tasks.records.history import EndedJob
 from inconcert.tasks.records.status import JobStatus
 
 _MOST_ENDED = 20  # jobs of the history of a task
@@ -58,10 +59,14 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class EndedView:
-    """A job in the history of its task, redacted; its last attempt took so many seconds, None if it had none."""
+    """A job in the history of its task, redacted; its last attempt took so many seconds, None if it had none.
+
+    `arguments` are empty if they were not kept.
+    """
 
     id: str
     outcome: JobStatus
+    arguments: str
     attempts: int
     took: float | None
     ended_at: float
@@ -154,6 +159,7 @@ async def ended_jobs(concert: Coordinator, redact: Redact, task: str) -> list[En
         EndedView(
             id=job.job_id,
             outcome=job.outcome,
+            arguments=_kept_arguments(redact, job),
             attempts=job.attempts,
             took=None if job.began_at is None else job.ended_at - job.began_at,
             ended_at=job.ended_at,
@@ -198,6 +204,14 @@ async def job_view(concert: Coordinator, poll: Poll, redact: Redact, job_id: str
 
 def _due(job: JobInfo) -> str:
     return "held back" if job.due_at is None else ahead(job.due_at)
+
+
+def _kept_arguments(redact: Redact, job: EndedJob) -> str:
+    if job.is_too_long:
+        return "longer than 4 KiB, and not kept"
+    if job.args is None:
+        return ""
+    return shortened(redact("arguments", as_json({"args": job.args, "kwargs": job.kwargs})), _LONGEST)
 
 
 def _with_call(view: JobView, redact: Redact, job: JobInfo) -> JobView:

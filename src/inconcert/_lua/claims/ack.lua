@@ -8,8 +8,8 @@
 -- ARGV  inboxes    what the channel of each session's inbox begins with
 -- ARGV  worker     string
 -- @only jobs
--- ARGV  histories  'NUMBER ENQUEUED_MS MOST:TASK,' of each of the jobs that is to be in the history of its task, by its place
---                  among them, from 1
+-- ARGV  histories  'NUMBER ENQUEUED_MS MOST:TASK[+],' of each of the jobs that is to be in the history of its task, by its
+--                  place among them, from 1; with a '+' if that keeps its arguments
 -- ARGV  failed     'NUMBER,' of each of the jobs of which attempts failed
 -- @end
 -- ARGV  jobs..     id, place, result or '', ttl_ms, and with plugs unique name or '': for each job, at most 500 of them; a

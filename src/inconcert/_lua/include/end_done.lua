@@ -1,11 +1,14 @@
 -- Ends jobs that are done, or were cancelled while they ran: those that their worker holds at these places.
 -- `given` has the id, place, result and ttl_ms of each, and with plugs its unique name, from `first` on; `results` the keys
 -- of their results, in the same order.  With plugs, `more` has in `queues` the list, bell and delayed of each queue from which
--- those come that have limits, in `histories` 'NUMBER ENQUEUED_MS MOST:TASK,' of each that is to be in a history, and in `attempts`
--- a key for those of each of which some failed, by its number.
+-- those come that have limits, in `histories` 'NUMBER ENQUEUED_MS MOST:TASK[+],' of each that is to be in a history, and in
+-- `attempts` a key for those of each of which some failed, by its number.
 -- Returns for each 1, 2 if others are to be told of its end, or 0 if it was not held; without plugs 3 if it has more than
 -- waiters: of that nothing is changed.
 -- @include fall_idle
+-- @only jobs
+-- @include history_of
+-- @end
 local function end_done(keys, inboxes, worker, given, first, results, more)
   local FIELDS = more and 5 or 4
   local SHORTEST_TTL_MS, WAITERS_TTL_MS = 1000, 60000  -- a result that is kept for less is kept so long for those that wait
@@ -45,6 +48,11 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     redis.call('LLEN', queues[i + 1])
     redis.call('ZCARD', queues[i + 2])
   end
+  local about = {}  -- read while their bodies are there
+  for n, text in string.gmatch(more.histories, '(%d+) ([^,]+),') do
+    n = tonumber(n)
+    about[n] = string.sub(text, -1) == '+' and history_of(redis.call('HGET', keys.bodies, all[n])) or text
+  end
   -- @end
 
   redis.call('HDEL', keys.claimed, unpack(ids))  -- first: it frees memory
@@ -78,10 +86,6 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     -- @end
   end
   -- @only jobs
-  local about = {}
-  for n, text in string.gmatch(more.histories, '(%d+) ([^,]+),') do
-    about[tonumber(n)] = text
-  end
   local jobs = {}
   for k, id in ipairs(ids) do
     local n = numbers[k]

@@ -1,11 +1,11 @@
--- Records the end of a job in the history of its task, if `about`, 'ENQUEUED_MS MOST:TASK', says that it has one.
+-- Records the end of a job in the history of its task, if `about`, as history_of.lua has it, says that it has one.
 -- `outcome` is 'succeeded JSON', 'failed JSON' or 'cancelled '; `began_ms` when its last attempt began, '' if it ended between or before its attempts.
 -- Drops what is beyond the latest MOST; and with each tenth, of the task that is next in the set, what is older than 90 days,
 -- so that nothing stays of tasks that are gone.
 -- @include server_time
 local function record_end(history, about, id, outcome, began_ms, attempts)
   local KEPT_MS, MOST_DROPPED, SWEEP_EVERY = 7776000000, 100, 10
-  local enqueued_ms, most, task = string.match(about or '', '^(%d+) (%d+):(%x+)$')
+  local enqueued_ms, most, task, envelope = string.match(about or '', '^(%d+) (%d+):(%x+)%+?(.*)$')
   if not task then
     return
   end
@@ -20,7 +20,7 @@ local function record_end(history, about, id, outcome, began_ms, attempts)
   local last = redis.call('ZREVRANGEBYLEX', history, '(' .. stop, '[' .. start, 'LIMIT', 0, 1)[1] or ''
   local number = (tonumber(string.match(last, '^%x+ (%d+)')) or 0) + 1
   local entry = string.format('%s%012.0f %s %.0f %s %s %s %s ', start, number, word, now_ms, enqueued_ms, began_ms, attempts, id)
-  redis.call('ZADD', history, 0, entry .. line)
+  redis.call('ZADD', history, 0, entry .. line .. envelope)
   redis.call('PEXPIRE', history, KEPT_MS)
 
   local beyond = string.format('(%s%012.0f', start, math.max(0, number - most + 1))

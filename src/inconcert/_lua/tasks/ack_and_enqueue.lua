@@ -13,7 +13,7 @@
 -- ARGV  outcome    'succeeded JSON', or '' to keep none
 -- ARGV  ttl_ms     integer >= 0, for which its result is kept
 -- ARGV  name       unique name, or ''
--- ARGV  histories  '1 ENQUEUED_MS MOST:TASK,' if it is to be in the history of its task, or ''
+-- ARGV  histories  '1 ENQUEUED_MS MOST:TASK[+],' if it is to be in the history of its task, or ''
 -- ARGV  jobs..     id, envelope, delay_ms, queue name: for each that follows, 1 to 100
 -- MOVES    claimed: done; delayed: admitted; new: enqueued put_off
 -- RETURNS  {1 or 0}: whether the worker held it at this place; 2 if others are to be told

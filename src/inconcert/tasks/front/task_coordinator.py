@@ -19,7 +19,6 @@ from inconcert._rules.defaults import (
     UNKNOWN_TASK_GRACE,
 )
 from inconcert._rules.durations import Seconds
-from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 
 if TYPE_CHECKING:  # imported with the first task
@@ -176,6 +175,7 @@ class TaskCoordinator:
         key_on_dead: "KeyOnDead | None" = None,
         cost: "JobCost | None" = None,
         history: int = 0,
+        history_arguments: bool = False,
         on_dead: "Task[[DeadJob], Any] | None" = None,
     ) -> "Callable[[Callable[P, R]], Task[P, R]]": ...
 
@@ -204,6 +204,7 @@ class TaskCoordinator:
         key_on_dead: "KeyOnDead | None" = None,
         cost: "JobCost | None" = None,
         history: int = 0,
+        history_arguments: bool = False,
         on_dead: "Task[[DeadJob], Any] | None" = None,
     ) -> object:
         """Register a function for workers to run: `@concert.task` or `@concert.task(queue="high")`. See `Task`.
@@ -241,20 +242,23 @@ class TaskCoordinator:
                 arguments of a job and returns one; needs `rate`. None for 1.
             history: Of how many of its last jobs the server keeps how they ended, for `Task.history`: up to 10,000; 0
                 for none.
+            history_arguments: Whether the server keeps their arguments, too, of jobs of at most 4 KiB: see
+                `EndedJob`. They may be secret, and stay as long as the history; needs `history`.
             on_dead: A task of which a job is enqueued if one of its jobs is dead-lettered, by the script that does
                 that. It takes one argument, a `DeadJob`. None for none.
 
         Raises:
             TypeError: It is a generator function, a class, or not callable; an annotation cannot be resolved, or JSON
                 cannot represent it; the limit is not a `Limit`, the rate not a `Rate`, the key not
-                a function, or share not a bool; `on_dead` is not a task that takes a `DeadJob`.
+                a function, or share or `history_arguments` not a bool; `on_dead` is not a task that takes a `DeadJob`.
             ValueError: A task of this name is registered already, a number is out of its range, `key` is given without
                 `key_limit`, `share`, `key_order` and a rate of keys, or one of these without it; `key_order` is given
                 with `key_limit` or `share`, or `key_on_dead` without it; one of these has another value; `cost` is
-                given without `rate`; or `on_dead` has limits, and jobs are spread over several partitions.
+                given without `rate`, or `history_arguments` without `history`; or `on_dead` has limits, and jobs are
+                spread over several partitions.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
-        from inconcert.tasks.records.history import MOST_KEPT
+        from inconcert.tasks.records.history import checked_history
         from inconcert.tasks.records.limits import TaskLimits
         from inconcert.tasks.records.retry import RetryPolicy
         from inconcert.tasks.sending.options import Options
@@ -270,9 +274,11 @@ class TaskCoordinator:
             deadline=deadline,
             time_limit=time_limit,
         )
+        kept, has_arguments = checked_history(history, history_arguments)
         defaults = replace(
             defaults,
-            history=whole("history", history, least=0, most=MOST_KEPT),
+            history=kept,
+            history_arguments=has_arguments,
             on_dead=() if on_dead is None else told_of_deaths(on_dead, self._jobs),
             given=(),
         )

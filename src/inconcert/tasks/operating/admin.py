@@ -188,7 +188,7 @@ class Tasks:
             ValueError: `limit` is out of its range.
             InvalidName: The name is empty or longer than 512 bytes.
 
-        Cost: 1 round trip for each 250 in each partition.
+        Cost: 1 round trip for each 250, or 1 MiB, in each partition; 2 if their reply has more than 16 KiB.
         """
         return await self._histories.latest(name_of_task(task), limit)
 

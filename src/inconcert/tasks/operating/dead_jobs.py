@@ -106,11 +106,11 @@ class DeadJobs:
         envelope = (verify_envelope if changes else read_envelope)(key_ring, letter.id, split_body(letter.body)[1])
         if changes:
             text = seal(msgspec.structs.replace(envelope, **changes))
-            history = history_note(envelope.name, envelope.history)
+            note = history_note(envelope.name, envelope.history, has_arguments=envelope.history_arguments)
             marks = marks_of(
                 envelope.max_crashes,
                 envelope.limits,
-                history=history,
+                history=note,
                 priority=envelope.priority,
                 debounced=envelope.debounced,
             )

@@ -55,6 +55,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
         headers: Small strings that travel with it.
         debounced: Whether a later call with its unique name replaces it while it waits.
         history: How many of the last ends of its task are kept, if its own is to be among them; 0 otherwise.
+        history_arguments: Whether its end is kept there with its arguments.
         on_dead: The task of which a job says so if it is dead-lettered, and the queue of that; empty for none.
         given: The names of options that its caller gave as they are by default, so that its task's do not count.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
@@ -76,6 +77,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
     headers: Mapping[str, str] = {}
     debounced: bool = False
     history: int = 0
+    history_arguments: bool = False
     on_dead: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     trace: str = ""
@@ -119,7 +121,7 @@ def marks_of(
     Args:
         max_crashes: As in the envelope.
         limits: As in the envelope.
-        history: In which history its end is to be, and how many that keeps, `MOST:TASK`; empty for none.
+        history: In which history its end is to be, and how many that keeps, as `history_note` returns it.
         priority: As in the envelope.
         debounced: As in the envelope.
     """

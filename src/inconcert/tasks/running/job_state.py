@@ -125,7 +125,8 @@ class JobState(ClaimState):
             self.is_limited, self.is_let_in = has_a_place(envelope.limits), is_let_in(envelope.limits)
         if envelope.history:
             self.is_plain = False
-            self.history = f"{round(enqueued_at * 1000)} {history_note(envelope.name, envelope.history)}"
+            note = history_note(envelope.name, envelope.history, has_arguments=envelope.history_arguments)
+            self.history = f"{round(enqueued_at * 1000)} {note}"
         self.observers = claimer.observers
         if row.flags:
             self.is_plain = self.is_plain and not row.flags.strip(b"w")

@@ -59,7 +59,7 @@ def lacking(said: Envelope, queue: str, task: Task[Any, Any]) -> tuple[bytes, En
         limits = task.limits.of(task.name, queue, args, kwargs, expires=complete.expires)
     if limits == said.limits and (complete is said or _judged(complete) == _judged(said)):
         return None
-    note = history_note(task.name, complete.history)
+    note = history_note(task.name, complete.history, has_arguments=complete.history_arguments)
     rank = complete.priority
     marks = marks_of(complete.max_crashes, limits, history=note, priority=rank, debounced=complete.debounced)
     return marks, replace(complete, limits=limits)
@@ -67,4 +67,4 @@ def lacking(said: Envelope, queue: str, task: Task[Any, Any]) -> tuple[bytes, En
 
 def _judged(envelope: Envelope) -> tuple[object, ...]:
     """Its terms that scripts judge, beside its limits."""
-    return envelope.max_crashes, envelope.history, envelope.on_dead
+    return envelope.max_crashes, envelope.history, envelope.history_arguments, envelope.on_dead

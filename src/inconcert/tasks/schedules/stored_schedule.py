@@ -200,6 +200,7 @@ class StoredSchedule:
             time_limit=job.time_limit,
             headers=job.headers,
             history=job.history,
+            history_arguments=job.history_arguments,
             on_dead=job.on_dead,
         )
         name = check_name("task", job.name)

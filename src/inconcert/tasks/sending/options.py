@@ -165,6 +165,7 @@ class Options:
     id: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     history: int = 0  # set by a task: how many ends of its jobs are kept
+    history_arguments: bool = False  # set by a task: whether these are kept with the arguments
     on_dead: tuple[str, ...] = ()  # set by a task: the task that is told if one is dead-lettered, and its queue
     given: tuple[str, ...] = ()  # of those that a task sets, too: which were given as they are by default
 
@@ -231,6 +232,7 @@ class Options:
                 debounced=self.debounce is not None,
                 headers=self.headers,
                 history=self.history,
+                history_arguments=self.history_arguments,
                 on_dead=self.on_dead,
                 given=self.given,
             )
@@ -255,7 +257,7 @@ class Options:
 
     def marks(self, task: str, limits: str) -> bytes:
         """The part for scripts of a job of this task with these limits."""
-        note = history_note(task, self.history)
+        note = history_note(task, self.history, has_arguments=self.history_arguments)
         is_debounced = self.debounce is not None
         return marks_of(self.max_crashes, limits, history=note, priority=self.priority, debounced=is_debounced)
 
@@ -271,7 +273,8 @@ _OF_TASK = frozenset({"queue", "max_attempts", "max_crashes", "result_ttl", "exp
 
 def own_terms(defaults: Options) -> dict[str, Any]:
     """The terms that a task alone sets for its jobs, by their names in an envelope."""
-    terms = {name: getattr(defaults, name) for name in ("history", "on_dead", *sorted(_OF_TASK - {"queue"}))}
+    names = ("history", "history_arguments", "on_dead", *sorted(_OF_TASK - {"queue"}))
+    terms = {name: getattr(defaults, name) for name in names}
     return {name: value for name, value in terms.items() if value != getattr(_PLAIN, name)}
 
 

@@ -160,7 +160,7 @@ class Task(Generic[P, R_co]):
         Raises:
             ValueError: `limit` is out of its range, or the task has no `history=`.
 
-        Cost: 1 round trip for each 250 in each partition.
+        Cost: 1 round trip for each 250, or 1 MiB, in each partition; 2 if their reply has more than 16 KiB.
         """
         if not self.defaults.history:
             raise ValueError(f"task {self.name!r} keeps no history; give @concert.task a history=, such as history=100")
