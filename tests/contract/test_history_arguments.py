@@ -13,7 +13,6 @@ from tests.support.eventually import eventually
 from tests.support.raw import client_of, raw
 
 MOST_BYTES = 4096  # of a stored job
-REPLY = 1_048_576  # bytes
 KEYS = {"2026-11": b"k" * 32}
 
 
@@ -198,31 +197,6 @@ async def test_envelope_that_cannot_be_read_is_left_out(any_concert: Coordinator
     await client.zadd(keys.history, {entry.partition(b"\n")[0] + b"\nnot JSON": 0})
     [ended] = await any_concert.tasks.history("ends")
     assert (ended.outcome, ended.args, ended.is_too_long) == ("succeeded", None, False)
-
-
-async def test_long_history_comes_in_portions(any_concert: Coordinator) -> None:
-    """None is left out, and none comes twice: 250 of the largest have a little more than a reply."""
-    ends = register(any_concert)
-    city = "x" * (MOST_BYTES + 500)
-    await ends.options(unique="one name").enqueue("succeed")
-    await run(any_concert)
-    client: Any = raw(any_concert)
-    keys: JobKeys = any_concert._jobs.draw("1.1", "one name")[1]
-    [entry] = await client.zrange(keys.history, 0, -1)
-    task, _, *rest = entry.split(b" ")
-    await client.zadd(
-        keys.history,
-        {
-            b" ".join([task, b"%012d" % number, *rest]).replace(b'["succeed"]', b'["%s"]' % city.encode()): 0
-            for number in range(2, 301)
-        },
-    )
-    assert 250 * len(city) > REPLY
-    found = await any_concert.tasks.history("ends")
-    assert len(found) == 100
-    found = await any_concert.tasks.history("ends", limit=10_000)
-    assert [ended.args for ended in found] == [[city]] * 299 + [["succeed"]]
-    assert len(await any_concert.tasks.history("ends", limit=250)) == 250
 
 
 async def test_bad_option_is_refused_when_the_task_is_declared(concert: Coordinator) -> None:

@@ -15,6 +15,7 @@ from inconcert._redis.wire.call import Call
 from inconcert._redis.wire.large_replies import _Again
 from inconcert.integrations._idempotency import _FIND, _KEEP, _Keys
 from tests.support.inner import channel_of
+from tests.support.raw import raw
 from tests.support.schedules import job_ids, look_at_all, now_ms, set_since
 
 LARGE = "x" * 700_000  # two of them have more than 1 MiB
@@ -106,6 +107,26 @@ async def test_dead_jobs_are_shown_in_portions(measured: Coordinator) -> None:
     jobs = [await measured.enqueue("unknown", [LARGE]) for _ in range(NUMBER)]
     await measured.run_worker("default", burst=True, unknown_task_grace=0)
     assert {dead.id for dead in await measured.tasks.dead(limit=1000)} == {job.id for job in jobs}
+
+
+async def test_history_with_arguments_comes_in_portions(measured: Coordinator) -> None:
+    """The latest first; none is left out, and none comes twice."""
+    client: Any = raw(measured)
+
+    @measured.task(name="ends", history=100, history_arguments=True)
+    async def ends(text: str) -> None: ...
+
+    job = await ends.enqueue("first")
+    await measured.run_worker("default", burst=True)
+    key = measured._jobs.of_id(job.id).history
+    [entry] = await client.zrange(key, 0, -1)
+    task, _, rest = entry.split(b" ", 2)
+    for number in range(2, NUMBER + 1):
+        large = rest.replace(b'"first"', b'%d,"%s"' % (number, LARGE.encode()))
+        await client.zadd(key, {b"%s %012d %s" % (task, number, large): 0})
+    expected = [*([number, LARGE] for number in range(NUMBER, 1, -1)), ["first"]]
+    assert [ended.args for ended in await ends.history()] == expected
+    assert [ended.args for ended in await ends.history(limit=NUMBER - 2)] == expected[:-2]
 
 
 async def test_results_of_parents_come_in_portions(measured: Coordinator) -> None:
