@@ -25,9 +25,11 @@ MISSING := $(if $(shell command -v redis-server),,redis7)
 CONTRACT = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal tests/contract
 CONNECTIONS := channel link opening
 # A machine that others share may stand still for a while. So in CI what failed is run once more, by itself, and fails only
-# if it fails again; the log has both, and CONTRIBUTING.md says what to do about it.
-TESTS = $(1)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(2)
-AGAIN = $(1)/python -m pytest --last-failed --last-failed-no-failures none $(2)
+# if it fails again; the log has both, and CONTRIBUTING.md says what to do about it. Each environment notes apart what failed,
+# because both run at once.
+PYTEST = $(1)/python -m pytest -o cache_dir=$(dir $(1)).pytest_cache
+TESTS = $(PYTEST) --numprocesses $(WORKERS) --dist worksteal $(2)
+AGAIN = $(PYTEST) --last-failed --last-failed-no-failures none $(2)
 tests = $(if $(CI),$(TESTS) --cache-clear || $(AGAIN),$(TESTS))
 PEERS := arq docket saq streaq taskiq
 # Tests start hundreds of Python processes, and each would compile all modules anew.

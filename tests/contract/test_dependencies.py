@@ -35,6 +35,7 @@ KEPT = (
     "finished",
     "bell:",
     "result:",
+    "kept_attempts:",
     "unique",
     "checks",
     "recent",
