@@ -422,8 +422,8 @@ async def test_dependants_of_a_job_that_succeeds_meanwhile_run_at_once(any_conce
         async with await anext(jobs) as job:
             job.result = 4
         async with worker(any_concert, "q"):
-            assert await children[0].result(timeout=SOON) == 4
-            assert await children[-1].result(timeout=SOON) == 4
+            assert await children[0].result(timeout=20) == 4
+            assert await children[-1].result(timeout=20) == 4
     lonely = await any_concert.enqueue("luck", queue="q")
     async with any_concert.consume("q") as jobs:
         await (await anext(jobs)).bury(ValueError("no luck"))
