@@ -147,7 +147,10 @@ def idle_loop(_function_scoped_runner: asyncio.Runner) -> Iterator[None]:
     yield
     if has_raw():
         _function_scoped_runner.run(close_raw())
-    assert not asyncio.all_tasks(_function_scoped_runner.get_loop())
+    loop = _function_scoped_runner.get_loop()
+    if asyncio.all_tasks(loop):  # such as one that closes a generator which was collected as the test ended
+        _function_scoped_runner.run(asyncio.sleep(0.01))
+    assert not asyncio.all_tasks(loop)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -181,7 +181,7 @@ async def test_done_job_leaves_its_result_for_a_time_and_nothing_else(any_concer
     kept = {key.rpartition(b"}:")[2].partition(b":")[0]: await client.pttl(key) for key in keys}
     [seen] = kept.keys() & {b"seen_even", b"seen_odd"}
     counted = {b"counted", b"counts", b"counts_seen", b"lately"}  # which say how it has ended, for two weeks at most
-    assert set(kept) == {b"result", b"finished", b"clock", b"served", seen} | counted
+    assert set(kept) == {b"result", b"kept_attempts", b"finished", b"clock", b"served", seen} | counted
     assert all(0 < kept[key] <= 15 * 86_400_000 for key in counted)
     assert 590_000 < kept[seen] <= 1_199_000
     assert 3_590_000 < kept[b"result"] <= 3_600_000

@@ -155,7 +155,7 @@ class Tutorial:
         self.folder = folder
         self.namespace = namespace
         self._workers = f"{{{namespace}:tasks:0}}:workers"  # those that hold something
-        self._idle = f"{{{namespace}:tasks:0}}:idle"
+        self._alive = f"{{{namespace}:tasks:0}}:alive"
         self._server = server
         self._stack = stack
         self._jobs: dict[str, str] = {}  # ids on the page -> ids here
@@ -199,7 +199,7 @@ class Tutorial:
 
     def workers(self) -> set[str]:
         """All that live, or have died unnoticed."""
-        return {worker for key in (self._workers, self._idle) for worker in self._server.command("ZRANGE", key, 0, -1)}
+        return set(self._server.command("ZRANGE", self._alive, 0, -1))
 
     def age(self, *workers: str) -> None:
         """Let the heartbeats of killed workers have been missing for long."""
