@@ -19,6 +19,7 @@ import redis.asyncio
 
 from inconcert import BarrierBroken, Coordinator, SyncProducer
 from tests.support.eventually import eventually
+from tests.support.logs import as_at_first
 from tests.support.pages import DOCS, IMPORTS, NAMESPACE, PAGES, ROOT, SOURCES, URL, Block, python, title
 from tests.support.processes import Leashed
 from tests.support.servers import RealServer
@@ -185,6 +186,7 @@ async def test_page_runs(page: Path, server: RealServer, namespace: str, monkeyp
         exec(IMPORTS, names)
     is_open: Coordinator = names["concert"]
     async with AsyncExitStack() as stack:
+        stack.enter_context(as_at_first())
         await stack.enter_async_context(is_open)
         await stack.enter_async_context(beside(PARTNERS.get(title(page)), is_open))
         for block in parts(page):

@@ -1,7 +1,6 @@
 """The whole programs on the pages: each runs as it is printed, on the private server that it starts."""
 
 import asyncio
-import logging
 import re
 import runpy
 import warnings
@@ -14,6 +13,7 @@ import aiohttp.test_utils
 import litestar.testing
 import pytest
 
+from tests.support.logs import as_at_first
 from tests.support.pages import DOCS, PAGES, ROOT, Block, blocks, python, title
 
 with warnings.catch_warnings():
@@ -72,20 +72,8 @@ def run(text: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> list[str]
     file = folder / "shop.py"
     file.write_text(text)
     capfd.readouterr()
-    root = logging.getLogger()
-    names = [name for name in logging.root.manager.loggerDict if name.startswith("inconcert")]
-    levels = {logger: logger.level for logger in [root, *map(logging.getLogger, names)]}
-    handlers, root.handlers = root.handlers, []  # so that a program may set up its own
-    for logger in levels:
-        logger.setLevel(logging.WARNING if logger is root else logging.NOTSET)
-    last, logging.lastResort = logging.lastResort, logging.NullHandler()
-    try:
+    with as_at_first():
         runpy.run_path(str(file), run_name="__main__")
-    finally:
-        logging.lastResort = last
-        root.handlers = handlers
-        for logger, level in levels.items():
-            logger.setLevel(level)
     printed = capfd.readouterr()
     assert printed.err == ""
     return [line.rstrip() for line in alike(printed.out).splitlines()]
