@@ -408,7 +408,7 @@ async def test_tasks(tutorial: Tutorial) -> None:
     tutorial.save("tasks.py", "\n\n".join([dict(parts)["tasks.py"], schedule[1]]))
     counter = await tutorial.worker("counter")
     for block in following("By the clock", "text", TASKS):
-        # The job may start before the one who has enqueued it is told so.
+        # A job may start before the answer to its enqueueing is here.
         await counter.shows(shown(block), order=sorted)
     counter.end()
 

@@ -82,6 +82,6 @@ def read_attempts(lines: bytes) -> list[FailedAttempt]:
     for line in lines.splitlines():
         try:
             found.append(msgspec.json.decode(line, type=_Line).read())
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError):
+        except (msgspec.MsgspecError, ValueError, OverflowError):
             continue
     return found
