@@ -20,7 +20,7 @@ from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 
 WORKERS, AT_ONCE = 3, 500
-WITHIN = 60.0
+WITHIN = 300.0  # seconds for a part of a million jobs, on a busy machine
 
 
 def own(key: int, _: int) -> int:
@@ -74,7 +74,7 @@ def inversions(events: list[str], keys: int, each: int) -> list[str]:
     ("keys", "each", "kills"),
     [
         (20, 20, 3),
-        pytest.param(1_000, 100, 50, marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
+        pytest.param(10_000, 100, 50, marks=[pytest.mark.torture, pytest.mark.timeout(7200)]),
     ],
 )
 async def test_no_job_overtakes_another_of_its_key(
@@ -100,7 +100,7 @@ async def test_no_job_overtakes_another_of_its_key(
         async def all_have_ended() -> bool:
             return await places(concert) == 0
 
-        await eventually(all_have_ended, timeout=10 * WITHIN)
+        await eventually(all_have_ended, timeout=2 * WITHIN)
     finally:
         for child in children:
             child.kill()
