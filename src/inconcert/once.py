@@ -49,7 +49,8 @@ class _Keys(NamedTuple):
 
 
 _FIND = load("once/find").bind(_Keys)
-_STORE = load("once/store").bind(_Keys)
+_STORE_SCRIPT = load("once/store")
+_STORE = _STORE_SCRIPT.bind(_Keys)
 
 
 class Onces:
@@ -253,6 +254,7 @@ class _Wanted:
     async def compute(self, lease: Lease, turn: _Turn) -> bytes:
         """Call the function, keep its result, and hand it to all waiters."""
         turn.is_computing = True
+        _STORE_SCRIPT.prepare()  # nobody has to wait for it once the value is there
         if inspect.iscoroutinefunction(_function(self._make)):
             value = self._make()
         else:

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, InvalidName, InvalidPayload, LeaseLost, NotConnected, UnreadablePayload
+from inconcert._redis.protocol.scripts import load
 from inconcert.once import _Keys  # pyright: ignore[reportPrivateUsage]
 from tests.support.background import in_background
 from tests.support.eventually import eventually
@@ -91,6 +92,29 @@ async def test_waiters_have_the_value_before_their_leader_has_left_the_line(
     await asyncio.wait([computing, *asking])
     assert order == [1, 2, 4, 5, 0]
     assert asking[3].cancelled()
+
+
+async def test_scripts_are_put_together_before_somebody_waits_for_them(
+    any_concert: Coordinator, elsewhere: Coordinator, making: Making
+) -> None:
+    """That of the one who computes as it begins, and that of one who waits as it comes to the line."""
+    store, release = (_as_in_a_new_process(name) for name in ("once/store", "permits/release"))
+    making.may_end.clear()
+    async with in_background(any_concert.once("v", making.make, ttl=60)) as first:
+        await eventually(lambda: making.count)
+        assert "sha" in store
+        async with in_background(elsewhere.once("v", making.make, ttl=60)) as second:
+            await eventually(lambda: "sha" in release)
+            making.may_end.set()
+            assert (await first, await second) == (1, 1)
+
+
+def _as_in_a_new_process(name: str) -> dict[str, object]:
+    """A script that is not put together yet, as the dictionary that has its digest once it is."""
+    script = vars(load(name))
+    script.pop("sha", None)
+    script.pop("source", None)
+    return script
 
 
 async def test_old_value_is_served_at_once_while_one_computes_anew(

@@ -33,7 +33,8 @@ class PermitKeys(NamedTuple):
 
 _RENEW = load("permits/renew").bind(PermitKeys)
 _RENEW_MANY = load("permits/renew_many").bind()
-_RELEASE = load("permits/release").bind(PermitKeys)
+RELEASE = load("permits/release")
+_RELEASE = RELEASE.bind(PermitKeys)
 _DROP = load("permits/drop").bind(PermitKeys)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 from inconcert._core.acquirable import Acquirable
 from inconcert._core.caller import note
 from inconcert._core.lease import Lease
-from inconcert._core.permit_state import Grant, PermitKeys, PermitState, give_back
+from inconcert._core.permit_state import RELEASE, Grant, PermitKeys, PermitState, give_back
 from inconcert._core.place import JOIN, NO_WAIT, Place
 from inconcert._core.renewal import local_deadline
 from inconcert._core.session import Session, SessionRef
@@ -244,6 +244,7 @@ class _Attempt(Place):
             elif self.ticket == NO_WAIT:
                 self.set_result(None)
         if line:
+            RELEASE.prepare()  # while there is time; when it leaves the line others wait
             self._server_ms, *standing = line
             self._stand(*standing)
             early, self._early = self._early, None

@@ -113,6 +113,10 @@ class Script:
         """The digest that `EVALSHA` takes."""
         return hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
+    def prepare(self) -> None:
+        """Put it together now, while nobody waits for it: that takes about 2 ms, once in a process."""
+        self.sha  # noqa: B018 - it is kept
+
     @cached_property
     def with_room(self) -> "Script":
         """Its other form, which answers in any case; this one answers `LARGE BYTES` in place of a large answer."""
