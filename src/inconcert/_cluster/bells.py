@@ -29,12 +29,9 @@ class ShardedBells:
         router: Joins the lines.
         inbox: Where the first in line is told.
         session: Its id.
-
-    Attributes:
-        waits_since: None: no connection of its own waits for an answer.
     """
 
-    waits_since: float | None = None
+    waits_since: float | None = None  # None: no connection of its own waits for an answer
 
     def __init__(self, router: Commands, inbox: ShardedInbox, session: str) -> None:
         self._router = router

@@ -29,12 +29,9 @@ class BlockingCluster:
         pool: How to connect to any of its nodes, but for the address.
         timeout: How long each step of connecting may take, in seconds.
         reachable: Turns the host and port that a node names into an address; its last argument is that node's host.
-
-    Attributes:
-        database: The number of the database: a cluster has one.
     """
 
-    database = 0
+    database = 0  # the number of the database: a cluster has one
     is_cluster = True
 
     def __init__(

@@ -53,11 +53,6 @@ class Cluster:
 
     Args:
         pools: Where connections to its nodes come from.
-
-    Attributes:
-        map: Which master has which slots.
-        channel_to: Gives the channel to a node if it is connected, so that no other connection is needed to ask it.
-        is_suspect: Whether a node does not answer now, so that it is asked last.
     """
 
     def __init__(self, pools: NodePools) -> None:
@@ -71,8 +66,10 @@ class Cluster:
         self._is_wanted = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._stop: anyio.CancelScope | None = None  # a task's own cancellation may be lost as a wait in it times out
-        self.map = SlotMap()
+        self.map = SlotMap()  # which master has which slots
+        # gives the channel to a node if it is connected, so that no other connection is needed to ask it
         self.channel_to: Callable[[Node], Channel | None] = lambda _: None
+        # whether a node does not answer now, so that it is asked last
         self.is_suspect: Callable[[Node], bool] = lambda _: False
 
     async def open(self) -> None:

@@ -95,19 +95,13 @@ class ShardedInbox(Inbox):
 
 
 class _Slot:
-    """The listener to the channel of a slot, for all that wait there.
-
-    Attributes:
-        confirmed: Set once this process has subscribed.
-        losses: How often it was rechecked.
-        waiting: By address.
-    """
+    """The listener to the channel of a slot, for all that wait there."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        self.losses = 0
-        self.confirmed = asyncio.Event()
-        self.waiting: dict[str, InboxReceiver] = {}
+        self.losses = 0  # how often it was rechecked
+        self.confirmed = asyncio.Event()  # set once this process has subscribed
+        self.waiting: dict[str, InboxReceiver] = {}  # by address
 
     def on_message(self, channel: str, text: bytes) -> None:
         self._inbox.on_message(channel, text)

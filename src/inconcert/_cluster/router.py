@@ -236,23 +236,15 @@ class Router:
 
 
 class _Pause:
-    """A while in which nothing of one slot is sent.
-
-    Attributes:
-        length: How long it is, in seconds.
-        calls: The calls to send at its end.
-        reason: Why.
-        ended_at: When it ended, by the loop's clock.
-        timer: Ends it.
-    """
+    """A while in which nothing of one slot is sent."""
 
     timer: asyncio.TimerHandle
     reason: Exception
 
     def __init__(self, length: float) -> None:
-        self.length = length
-        self.calls: deque[Call] = deque()
-        self.ended_at = 0.0
+        self.length = length  # how long it is, in seconds
+        self.calls: deque[Call] = deque()  # the calls to send at its end
+        self.ended_at = 0.0  # when it ended, by the loop's clock
 
     @property
     def is_on(self) -> bool:

@@ -25,17 +25,12 @@ class SlotMap:
     Args:
         owners: The master of each slot; None where there is none.
         replicas: The other nodes.
-
-    Attributes:
-        owners: The master of each slot.
-        masters: All masters that have slots.
-        nodes: All nodes.
     """
 
     def __init__(self, owners: Iterable[Node | None] = (), replicas: Iterable[Node] = ()) -> None:
         self.owners = list(owners) or [None] * SLOTS
         self._replicas = frozenset(replicas)
-        self.masters = frozenset(owner for owner in self.owners if owner is not None)
+        self.masters = frozenset(owner for owner in self.owners if owner is not None)  # all that have slots
 
     @classmethod
     def read(cls, reply: Reply, reachable: Reachable) -> Self:

@@ -50,28 +50,17 @@ class _UnreadCount(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """The progress of one fetch in one chat.
-
-    Attributes:
-        keys: The chat's keys.
-        codec: How its messages are read.
-        most: How many messages to fetch.
-        at: The id of the last message fetched or dropped; -1 for the read position, which the server knows.
-        end: Where to stop: the latest message when the fetch began; -1 before the first reply.
-        missed: How many messages were dropped.
-        messages: The messages fetched so far.
-        unfit: Those that do not fit the type.
-    """
+    """The progress of one fetch in one chat."""
 
     chat_id: str
-    keys: ChatKeys
-    codec: Codec[Any]
-    most: int
-    at: int = -1
-    end: int = -1
-    missed: int = 0
-    messages: list[Message[Any]] = field(default_factory=list[Message[Any]])
-    unfit: list[Message] = field(default_factory=list[Message])
+    keys: ChatKeys  # the chat's keys
+    codec: Codec[Any]  # how its messages are read
+    most: int  # how many messages to fetch
+    at: int = -1  # the id of the last message fetched or dropped; -1 for the read position, which the server knows
+    end: int = -1  # where to stop: the latest message when the fetch began; -1 before the first reply
+    missed: int = 0  # how many messages were dropped
+    messages: list[Message[Any]] = field(default_factory=list[Message[Any]])  # the messages fetched so far
+    unfit: list[Message] = field(default_factory=list[Message])  # those that do not fit the type
 
     @property
     def has_news(self) -> bool:

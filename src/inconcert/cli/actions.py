@@ -31,19 +31,12 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether you a
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An act of a command on jobs.
+    """An act of a command on jobs."""
 
-    Attributes:
-        verb: Such as `purge`.
-        done: Such as `purged`.
-        things: To what, such as `dead letters`.
-        so: What follows from it, in a sentence.
-    """
-
-    verb: str
-    done: str
-    things: str
-    so: str
+    verb: str  # such as `purge`
+    done: str  # such as `purged`
+    things: str  # to what, such as `dead letters`
+    so: str  # what follows from it, in a sentence
 
     def chosen(self, ids: Sequence[str] | None, *, is_all: bool, **options: object) -> str:
         """The choice of jobs, in words; if there is none, the command ends.

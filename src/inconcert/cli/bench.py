@@ -20,13 +20,7 @@ _QUEUE = "inconcert-bench"  # always the same, so that all runs together are one
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measurement.
-
-    Attributes:
-        what: What was done.
-        value: How much.
-        unit: Of the value.
-    """
+    """A measurement."""
 
     what: str
     value: float

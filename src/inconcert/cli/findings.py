@@ -24,36 +24,22 @@ _SHOWN = 5  # names in one finding
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be.
+    """Something that is not as it should be."""
 
-    Attributes:
-        check: Which check found it.
-        thing: Which thing, such as `server` or `queue 'mail'`.
-        so: The fact.
-        do: What to do about it.
-    """
-
-    check: str
-    thing: str
-    so: str
-    do: str
+    check: str  # which check found it
+    thing: str  # which thing, such as `server` or `queue 'mail'`
+    so: str  # the fact
+    do: str  # what to do about it
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A look at a server and its namespace.
+    """A look at a server and its namespace."""
 
-    Attributes:
-        examination: The servers.
-        stats: The work; None if it could not be seen.
-        workers: Who does it.
-        stopped: The keys in strict order that wait because a job of theirs is dead.
-    """
-
-    examination: Examination
-    stats: TaskStats | None = None
-    workers: Sequence[WorkerStatus] = ()
-    stopped: Sequence[StoppedKey] = ()
+    examination: Examination  # the servers
+    stats: TaskStats | None = None  # the work; None if it could not be seen
+    workers: Sequence[WorkerStatus] = ()  # who does it
+    stopped: Sequence[StoppedKey] = ()  # the keys in strict order that wait because a job of theirs is dead
 
 
 Found = Iterator[tuple[str, str, str]]

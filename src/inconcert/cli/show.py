@@ -30,35 +30,20 @@ _ITEMS_OF = "items:"  # and the name of a queue
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A job as it is kept; parts that it does not have are None or empty.
-
-    Attributes:
-        id: Which job.
-        status: Its state.
-        described: Its call, until it has succeeded or was cancelled.
-        group: The id of the group of which it is a member or the callback.
-        attempts: Those that failed, the latest 20.
-        dependants: The ids of jobs that run after it, at most 100.
-        progress: Its report, while it is running.
-        steps: Its durable steps.
-        items: The latest items of its stream, at most 10.
-        result: What its function returned.
-        error: Why it was dead-lettered.
-        traceback: Where its last error was raised.
-    """
+    """A job as it is kept; parts that it does not have are None or empty."""
 
     id: str
     status: JobStatus
-    described: JobInfo | None
-    group: str | None
-    attempts: Sequence[FailedAttempt]
-    dependants: Sequence[str]
-    progress: Progress | None
+    described: JobInfo | None  # its call, until it has succeeded or was cancelled
+    group: str | None  # the id of the group of which it is a member or the callback
+    attempts: Sequence[FailedAttempt]  # those that failed, the latest 20
+    dependants: Sequence[str]  # the ids of jobs that run after it, at most 100
+    progress: Progress | None  # its report, while it is running
     steps: Sequence[StepRecord]
-    items: Sequence[JSON]
-    result: JSON = None
-    error: str | None = None
-    traceback: str | None = None
+    items: Sequence[JSON]  # the latest items of its stream, at most 10
+    result: JSON = None  # what its function returned
+    error: str | None = None  # why it was dead-lettered
+    traceback: str | None = None  # where its last error was raised
 
 
 def show(

@@ -16,21 +16,13 @@ _LONGEST = 200  # characters of an item in a table
 
 @dataclass(frozen=True, slots=True)
 class ShownItems:
-    """The contents of a queue of items.
-
-    Attributes:
-        name: Which queue.
-        counts: How many there are, and where.
-        oldest_age: How long the oldest that may be taken has been there, in seconds; None if there is none.
-        next: Those that come next, at most 10; null also stands for one that cannot be read.
-        latest_dead: The latest of those that were dead-lettered, at most 10.
-    """
+    """The contents of a queue of items."""
 
     name: str
-    counts: QueueCounts
-    oldest_age: float | None
-    next: Sequence[JSON]
-    latest_dead: Sequence[DeadItem[JSON]]
+    counts: QueueCounts  # how many there are, and where
+    oldest_age: float | None  # how long the oldest that may be taken has been there, in seconds; None if there is none
+    next: Sequence[JSON]  # those that come next, at most 10; null also stands for one that cannot be read
+    latest_dead: Sequence[DeadItem[JSON]]  # the latest of those that were dead-lettered, at most 10
 
 
 async def read_items(concert: Coordinator, name: str) -> ShownItems:

@@ -24,23 +24,14 @@ _MOST = 15  # rows of each table
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One moment of a namespace.
+    """One moment of a namespace."""
 
-    Attributes:
-        tasks: How much work there is.
-        held: The leases, the oldest first.
-        waiters: The waits, the longest first.
-        deadlocks: Tasks that wait for each other.
-        silent: The processes that did not answer.
-        unasked: Why the processes could not be asked; empty if they were.
-    """
-
-    tasks: TaskStats
-    held: list[HeldLock]
-    waiters: list[Waiter]
-    deadlocks: tuple[Deadlock, ...]
-    silent: tuple[str, ...]
-    unasked: str
+    tasks: TaskStats  # how much work there is
+    held: list[HeldLock]  # the leases, the oldest first
+    waiters: list[Waiter]  # the waits, the longest first
+    deadlocks: tuple[Deadlock, ...]  # tasks that wait for each other
+    silent: tuple[str, ...]  # the processes that did not answer
+    unasked: str  # why the processes could not be asked; empty if they were
 
 
 def top(

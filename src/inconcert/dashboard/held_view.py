@@ -42,41 +42,26 @@ class EntryView:
 
 @dataclass(frozen=True, slots=True)
 class HeldView:
-    """Something that is held or waited for.
-
-    Attributes:
-        name: Which one, as it is shown.
-        is_named: Whether that is its name.
-        holders: The first of its holders.
-        held: How many there are.
-        waiters: The first of those in line.
-        waited: How many there are.
-    """
+    """Something that is held or waited for."""
 
     kind: str
-    name: str
-    is_named: bool
-    holders: Sequence[EntryView]
-    held: int
-    waiters: Sequence[EntryView]
-    waited: int
+    name: str  # which one, as it is shown
+    is_named: bool  # whether that is its name
+    holders: Sequence[EntryView]  # the first of its holders
+    held: int  # how many there are
+    waiters: Sequence[EntryView]  # the first of those in line
+    waited: int  # how many there are
 
 
 @dataclass(frozen=True, slots=True)
 class Releasable:
-    """Something that can be released by force: its name is shown as it is.
-
-    Attributes:
-        holder: Who has it.
-        key: Stands for this holder of it in a page.
-        view: The holder as it is shown.
-    """
+    """Something that can be released by force: its name is shown as it is."""
 
     kind: Forcible
     name: str
-    holder: str
-    key: str
-    view: EntryView
+    holder: str  # who has it
+    key: str  # stands for this holder of it in a page
+    view: EntryView  # the holder as it is shown
 
 
 def releasable(inspection: Inspection, redact: Redact) -> Iterator[Releasable]:

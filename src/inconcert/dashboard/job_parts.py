@@ -66,47 +66,28 @@ class RelatedView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The group that a job is a member or the callback of.
-
-    Attributes:
-        progress: How far it is.
-        callback: The id of its callback; None if it has none, or if this is its page.
-    """
+    """The group that a job is a member or the callback of."""
 
     id: str
-    progress: GroupProgress
-    callback: str | None
+    progress: GroupProgress  # how far it is
+    callback: str | None  # the id of its callback; None if it has none, or if this is its page
 
 
 @dataclass(frozen=True, slots=True)
 class JobParts:
-    """The parts of a job; of long lists a part.
+    """The parts of a job; of long lists a part."""
 
-    Attributes:
-        attempts: Those that failed, in order.
-        steps: The latest of its steps, in order.
-        all_steps: How many it has.
-        unread_steps: Why its steps cannot be shown, if they cannot.
-        items: The latest items of its stream, in order.
-        unread_items: Why these cannot be shown, if they cannot.
-        parents: The jobs that it runs after.
-        all_parents: How many they are.
-        children: Jobs that run after it, and have not ended or were dead-lettered.
-        has_more_children: Whether there may be more of them.
-        group: Its group, if it is of one that is still known.
-    """
-
-    attempts: Sequence[AttemptView]
-    steps: Sequence[StepView]
-    all_steps: int
-    unread_steps: str | None
-    items: Sequence[ItemView]
-    unread_items: str | None
-    parents: Sequence[RelatedView]
-    all_parents: int
-    children: Sequence[RelatedView]
-    has_more_children: bool
-    group: GroupView | None
+    attempts: Sequence[AttemptView]  # those that failed, in order
+    steps: Sequence[StepView]  # the latest of its steps, in order
+    all_steps: int  # how many it has
+    unread_steps: str | None  # why its steps cannot be shown, if they cannot
+    items: Sequence[ItemView]  # the latest items of its stream, in order
+    unread_items: str | None  # why these cannot be shown, if they cannot
+    parents: Sequence[RelatedView]  # the jobs that it runs after
+    all_parents: int  # how many they are
+    children: Sequence[RelatedView]  # jobs that run after it, and have not ended or were dead-lettered
+    has_more_children: bool  # whether there may be more of them
+    group: GroupView | None  # its group, if it is of one that is still known
 
 
 async def job_parts(concert: Coordinator, redact: Redact, job: Job[object], described: JobInfo | None) -> JobParts:

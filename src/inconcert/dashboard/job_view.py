@@ -75,21 +75,14 @@ class EndedView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, redacted; a fact that is not known is None.
-
-    Attributes:
-        args: Its positional arguments as JSON, if they are shown as they are, and short enough to be edited.
-        kwargs: Its named arguments as JSON, under the same terms.
-        reasons: Why it does not run, or where it does, if it has not ended.
-        can_be_read: Whether its stored form can be read, and is signed as `signing_keys` demand.
-    """
+    """A job, redacted; a fact that is not known is None."""
 
     id: str
     status: JobStatus
     parts: JobParts
-    reasons: Sequence[str] = ()
+    reasons: Sequence[str] = ()  # why it does not run, or where it does, if it has not ended
     task: str | None = None
-    can_be_read: bool = True
+    can_be_read: bool = True  # whether its stored form can be read, and is signed as `signing_keys` demand
     fraction: float | None = None
     progress: str | None = None
     result: str | None = None
@@ -98,8 +91,9 @@ class JobView:
     attempts: int | None = None
     headers: Sequence[str] = ()
     arguments: str | None = None
+    # its positional arguments as JSON, if they are shown as they are, and short enough to be edited
     args: str | None = None
-    kwargs: str | None = None
+    kwargs: str | None = None  # its named arguments as JSON, under the same terms
 
     @property
     def can_be_cancelled(self) -> bool:

@@ -39,23 +39,14 @@ class DeadItemView:
 
 @dataclass(frozen=True, slots=True)
 class OtherView:
-    """One of them.
+    """One of them."""
 
-    Attributes:
-        facts: The facts about it, as they are shown.
-        items: The next items of a queue, redacted.
-        dead: Its latest dead-lettered items.
-        members: The members of a chat that are furthest behind, the slowest reader first.
-        can_be_purged: Whether there is anything to drop.
-        is_shut_down: Whether a queue takes no more.
-    """
-
-    facts: Mapping[str, str]
-    items: Sequence[str] = ()
-    dead: Sequence[DeadItemView] = ()
-    members: Sequence[MemberView] = ()
-    can_be_purged: bool = False
-    is_shut_down: bool = False
+    facts: Mapping[str, str]  # the facts about it, as they are shown
+    items: Sequence[str] = ()  # the next items of a queue, redacted
+    dead: Sequence[DeadItemView] = ()  # its latest dead-lettered items
+    members: Sequence[MemberView] = ()  # the members of a chat that are furthest behind, the slowest reader first
+    can_be_purged: bool = False  # whether there is anything to drop
+    is_shut_down: bool = False  # whether a queue takes no more
 
 
 _Look: TypeAlias = Callable[[Coordinator, Redact, str], Awaitable[OtherView]]

@@ -37,21 +37,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The state of the namespace at one instant.
+    """The state of the namespace at one instant."""
 
-    Attributes:
-        stats: How much work there is.
-        workers: Who runs it.
-        server: What the server says of itself; None if it may not be asked.
-        history: The latest instants, the oldest first, up to this one.
-        fresh_until: When it is time to ask again, by the monotonic clock.
-    """
-
-    stats: TaskStats
-    workers: Sequence[WorkerStatus]
-    server: ServerFacts | None
-    history: Sequence[Point]
-    fresh_until: float
+    stats: TaskStats  # how much work there is
+    workers: Sequence[WorkerStatus]  # who runs it
+    server: ServerFacts | None  # what the server says of itself; None if it may not be asked
+    history: Sequence[Point]  # the latest instants, the oldest first, up to this one
+    fresh_until: float  # when it is time to ask again, by the monotonic clock
 
     @property
     def rate(self) -> float | None:

@@ -15,18 +15,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rows(Generic[T]):
-    """A page of a list.
-
-    Attributes:
-        total: How many there are on all pages.
-        number: The number of the page, from 1.
-        pages: How many pages there are.
-    """
+    """A page of a list."""
 
     shown: Sequence[T]
-    total: int
-    number: int
-    pages: int
+    total: int  # how many there are on all pages
+    number: int  # the number of the page, from 1
+    pages: int  # how many pages there are
 
 
 def queue_rows(seen: Seen, names: Sequence[str], number: int) -> Rows[tuple[str, QueueStats]]:

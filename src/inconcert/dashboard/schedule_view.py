@@ -15,25 +15,15 @@ _LONGEST = 200  # characters of the arguments
 
 @dataclass(frozen=True, slots=True)
 class ScheduleView:
-    """A row.
+    """A row."""
 
-    Attributes:
-        key: Stands for it in forms.
-        name: Its id, as it is shown.
-        task: The task, as it is shown.
-        queue: The queue of its jobs, as it is shown.
-        arguments: As a JSON array, the named ones as an object at its end, as it is shown; empty if there are none.
-        problem: Why it cannot be read, as it is shown; None if it can.
-        status: Its state, which is shown as it is.
-    """
-
-    key: str
-    name: str
-    task: str
-    queue: str
-    arguments: str
-    problem: str | None
-    status: ScheduleStatus
+    key: str  # stands for it in forms
+    name: str  # its id, as it is shown
+    task: str  # the task, as it is shown
+    queue: str  # the queue of its jobs, as it is shown
+    arguments: str  # as a JSON array, the named ones as an object at its end, as it is shown; empty if there are none
+    problem: str | None  # why it cannot be read, as it is shown; None if it can
+    status: ScheduleStatus  # its state, which is shown as it is
 
     @classmethod
     def of(cls, status: ScheduleStatus, redact: Redact) -> Self:

@@ -22,27 +22,17 @@ _MOST_LATELY = 20
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """A task, redacted.
+    """A task, redacted."""
 
-    Attributes:
-        key: Stands for it in links.
-        total: How many of its attempts ended.
-        failed: What share of them failed, as text.
-        run: How long half of its attempts took, and how long 95 of 100, as text.
-        wait: How long half of its jobs waited, and how long 95 of 100, as text.
-        succeeded_line: The hours of a chart.
-        failed_line: The hours of a chart, to the same scale.
-        days: Of each day its beginning, in seconds since 1970, and what ended on it, the latest first.
-    """
-
-    key: str
+    key: str  # stands for it in links
     name: str
-    total: EndCounts
-    failed: str
-    run: tuple[str, str]
-    wait: tuple[str, str]
-    succeeded_line: str
-    failed_line: str
+    total: EndCounts  # how many of its attempts ended
+    failed: str  # what share of them failed, as text
+    run: tuple[str, str]  # how long half of its attempts took, and how long 95 of 100, as text
+    wait: tuple[str, str]  # how long half of its jobs waited, and how long 95 of 100, as text
+    succeeded_line: str  # the hours of a chart
+    failed_line: str  # the hours of a chart, to the same scale
+    # of each day its beginning, in seconds since 1970, and what ended on it, the latest first
     days: Sequence[tuple[float, EndCounts]]
 
 

@@ -18,17 +18,11 @@ _VACATE = load("elections/vacate").bind(PermitKeys)
 
 
 class Candidacy(NamedTuple):
-    """One candidate in one election.
-
-    Attributes:
-        record: The key of the record.
-        changes: The channel on which changes of the record are published.
-        candidate: The candidate's name.
-    """
+    """One candidate in one election."""
 
     keys: PermitKeys
-    record: str
-    changes: str
+    record: str  # the key of the record
+    changes: str  # the channel on which changes of the record are published
     candidate: str
 
 

@@ -18,20 +18,13 @@ class Query:
 
     The text of a document is its words between spaces: ` red apples `.  So a phrase is a part of it, and so is a space
     with the beginning of a word.
-
-    Attributes:
-        words: What a document must have.
-        without: The words that it must not have.
-        prefixes: Beginnings of words; it must have a word with each.
-        has: Parts that its text must have: phrases.
-        has_not: Parts that its text must not have.
     """
 
-    words: list[str] = field(default_factory=list)
-    without: list[str] = field(default_factory=list)
-    prefixes: list[str] = field(default_factory=list)
-    has: list[str] = field(default_factory=list)
-    has_not: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)  # what a document must have
+    without: list[str] = field(default_factory=list)  # the words that it must not have
+    prefixes: list[str] = field(default_factory=list)  # beginnings of words; it must have a word with each
+    has: list[str] = field(default_factory=list)  # parts that its text must have: phrases
+    has_not: list[str] = field(default_factory=list)  # parts that its text must not have
 
 
 def as_text(words: Iterable[str]) -> str:

@@ -74,15 +74,10 @@ ANSWERED = tuple(_ANSWERS)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer to an HTTP request.
-
-    Attributes:
-        status: The status code.
-        headers: Names in lower case, and values.
-    """
+    """A whole answer to an HTTP request."""
 
     status: int
-    headers: tuple[tuple[str, str], ...]
+    headers: tuple[tuple[str, str], ...]  # names in lower case, and values
     body: bytes
 
 

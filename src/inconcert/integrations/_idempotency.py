@@ -62,19 +62,12 @@ class _Record(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """The request that a key is bound to.
+    """The request that a key is bound to."""
 
-    Attributes:
-        key: The `Idempotency-Key` of the client.
-        method: Such as POST.
-        path: With its query.
-        user: Who asks; another user with the same key asks something else.
-    """
-
-    key: str
-    method: str
-    path: str
-    user: str
+    key: str  # the `Idempotency-Key` of the client
+    method: str  # such as POST
+    path: str  # with its query
+    user: str  # who asks; another user with the same key asks something else
     body: bytes
 
     @property

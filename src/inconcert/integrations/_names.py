@@ -13,19 +13,12 @@ _NO_CLIENT = "unknown"  # of a connection without an address, such as a unix soc
 
 @dataclass(frozen=True, slots=True)
 class RequestValues:
-    """The values of a request that can fill a name.
+    """The values of a request that can fill a name."""
 
-    Attributes:
-        path: The parameters of its path.
-        query: The parameters of its query.
-        headers: Its headers; names are looked up in lower case.
-        client: The address of the other end; None if it has none.
-    """
-
-    path: Mapping[str, object]
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    client: str | None
+    path: Mapping[str, object]  # the parameters of its path
+    query: Mapping[str, str]  # the parameters of its query
+    headers: Mapping[str, str]  # its headers; names are looked up in lower case
+    client: str | None  # the address of the other end; None if it has none
 
 
 class NameTemplate:

@@ -49,23 +49,6 @@ class Tallies(Observer):
         queues: The names of the queues that are told apart.
         groups: The names of the groups of members that are told apart.
         now: The local monotonic clock.
-
-    Attributes:
-        jobs: What happened to jobs -> task and queue -> how often.
-        steps: Task and outcome -> how many steps.
-        items: Task -> how many items of streams.
-        recovered: Queue -> how many jobs of dead workers were requeued.
-        run: Task and queue -> how long attempts ran.
-        wait: Task and queue -> how long jobs that were to run at once have waited to be claimed the first time.
-        lateness: Task and queue -> how long after their due time the others were claimed.
-        lease_wait: Kind and name in metrics -> how long callers have waited.
-        lease_hold: Kind and name in metrics -> how long leases were held.
-        lost: Kind and name in metrics -> how many leases were lost.
-        workers: How many workers run.
-        busy: How many jobs run.
-        capacity: How many these workers run at once at most.
-        unread: How many schedules could not be read, at each look.
-        reconnects: How often a connection for commands came back.
     """
 
     def __init__(
@@ -76,20 +59,27 @@ class Tallies(Observer):
         self._groups = groups
         self._now = now
         self._names: set[str] = set()
-        self.jobs: dict[str, dict[Labels, int]] = {
+        self.jobs: dict[str, dict[Labels, int]] = {  # what happened to jobs -> task and queue -> how often
             fact: defaultdict(int)
             for fact in ("enqueued", "started", "succeeded", "failed", "retried", "dead", "cancelled", "suspended")
         }
-        self.steps: dict[tuple[str, StepOutcome], int] = defaultdict(int)
-        self.items: dict[str, int] = defaultdict(int)
-        self.recovered: dict[str, int] = defaultdict(int)
-        self.run: dict[Labels, Distribution] = defaultdict(Distribution)
+        self.steps: dict[tuple[str, StepOutcome], int] = defaultdict(int)  # task and outcome -> how many steps
+        self.items: dict[str, int] = defaultdict(int)  # task -> how many items of streams
+        self.recovered: dict[str, int] = defaultdict(int)  # queue -> how many jobs of dead workers were requeued
+        self.run: dict[Labels, Distribution] = defaultdict(Distribution)  # task and queue -> how long attempts ran
+        # task and queue -> how long jobs that were to run at once waited for their first claim; how late others had it
         self.wait: dict[Labels, Distribution] = defaultdict(Distribution)
         self.lateness: dict[Labels, Distribution] = defaultdict(Distribution)
-        self.lease_wait: dict[Labels, Distribution] = defaultdict(Distribution)
-        self.lease_hold: dict[Labels, Distribution] = defaultdict(Distribution)
-        self.lost: dict[Labels, int] = defaultdict(int)
-        self.workers = self.busy = self.capacity = self.unread = self.reconnects = 0
+        self.lease_wait: dict[Labels, Distribution] = defaultdict(
+            Distribution
+        )  # kind and name -> how long callers waited
+        self.lease_hold: dict[Labels, Distribution] = defaultdict(
+            Distribution
+        )  # kind and name -> how long they were held
+        self.lost: dict[Labels, int] = defaultdict(int)  # kind and name in metrics -> how many leases were lost
+        self.workers = self.busy = self.capacity = 0  # workers and jobs that run, and how many jobs they run at most
+        self.unread = 0  # schedules that could not be read, at each look
+        self.reconnects = 0  # of connections for commands
 
     def count_from_zero(self, places: Iterable[Labels], queues: Iterable[str]) -> None:
         """Have a count of all that may happen to these: otherwise the first time would not be an increase.

@@ -140,20 +140,13 @@ class _Body:
 
 
 class _Attempt(_Body):
-    """One attempt under way.
-
-    Attributes:
-        attributes: Of its measurement.
-        began_at: When it began, by the monotonic clock.
-        kept_steps: How many of its steps were kept before.
-        items: How many items of its stream the server has.
-    """
+    """One attempt under way."""
 
     def __init__(self, span: Span, attributes: Attributes) -> None:
         super().__init__(span)
-        self.attributes = attributes
+        self.attributes = attributes  # of its measurement
         self.began_at = time.monotonic()
-        self.kept_steps = self.items = 0
+        self.kept_steps = self.items = 0  # steps that were kept before; items of its stream that the server has
 
     def end(self, outcome: str, error: BaseException | None) -> None:
         """It was left with this outcome and error."""

@@ -28,11 +28,6 @@ class Post(Generic[T]):
         max_messages: How many may be unread, 1 to 1,000,000; one more drops the oldest.
         max_age: How long messages are kept unread, in seconds; None sets no limit.
 
-    Attributes:
-        keys: The keys of the mailbox.
-        codec: How its messages are written and read.
-        max_age_ms: As given, in milliseconds; 0 for no limit.
-
     Raises:
         ValueError: `max_age` is not above 0, or `max_messages` is out of range.
         TypeError: JSON cannot represent `message_type`.
@@ -47,9 +42,10 @@ class Post(Generic[T]):
         max_messages: int,
         max_age: Seconds | None,
     ) -> None:
-        self.keys = keys.of(MailboxKeys, "mailbox", name)
+        self.keys = keys.of(MailboxKeys, "mailbox", name)  # the keys of the mailbox
+        # how its messages are written and read
         self.codec: Codec[T] = codec_of(f"message to mailbox {name!r}", message_type)
-        self.max_age_ms = age_ms(max_age)
+        self.max_age_ms = age_ms(max_age)  # as given, in milliseconds; 0 for no limit
         self.name = name
         self.max_messages = whole("max_messages", max_messages, most=_MOST_MESSAGES)
 

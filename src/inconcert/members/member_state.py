@@ -45,18 +45,6 @@ class MemberState(LeaseState):
         holder: The member's id.
         joining: The value with which it joined.
         asked_at: When it asked to join, by the local monotonic clock.
-
-    Attributes:
-        roster: That of the group.
-        noted: From where it joined.
-        since: When that was, by the local monotonic clock.
-        ttl_ms: Life between renewals.
-        feeds: Those of its readers, which end with it.
-        turn: The last turn of its claims.
-        is_sharing: Whether keys are being handed out to it.
-        asked_for: All keys that it has ever asked to share.
-        let_go: Lets go of all these; does nothing until it has asked for some.
-        has_let_go: False once the server has not confirmed that, until it is asked again.
     """
 
     __slots__ = (
@@ -78,17 +66,18 @@ class MemberState(LeaseState):
     metrics_name = ""  # none: metrics count a membership under the name of its group, if they were given that
 
     def __init__(self, roster: Roster, user: object, holder: str, joining: Joining, asked_at: float) -> None:
-        self.roster = roster
+        self.roster = roster  # that of the group
         self._user = user
-        self.noted = joining.noted
-        self.since = time.monotonic()
-        self.ttl_ms = milliseconds(joining.ttl)
-        self.feeds: WeakSet[Feed] = WeakSet()
-        self.turn = 0
-        self.is_sharing = False
-        self.asked_for: frozenset[str] = frozenset()
+        self.noted = joining.noted  # from where it joined
+        self.since = time.monotonic()  # when that was, by the local monotonic clock
+        self.ttl_ms = milliseconds(joining.ttl)  # life between renewals
+        self.feeds: WeakSet[Feed] = WeakSet()  # those of its readers, which end with it
+        self.turn = 0  # the last turn of its claims
+        self.is_sharing = False  # whether keys are being handed out to it
+        self.asked_for: frozenset[str] = frozenset()  # all keys that it has ever asked to share
+        # lets go of all these; does nothing until it has asked for some
         self.let_go: Callable[[MemberState], None] = _nothing
-        self.has_let_go = True
+        self.has_let_go = True  # False once the server has not confirmed that, until it is asked again
         self._reconnects = roster.session.reconnects
         self._has_joined = False  # and its user has it
         deadline = local_deadline(asked_at, joining.ttl)

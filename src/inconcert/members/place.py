@@ -26,16 +26,11 @@ _COUNT = load("members/count").bind(MemberKeys)
 
 
 class Place(NamedTuple):
-    """The place of a group.
+    """The place of a group."""
 
-    Attributes:
-        name: The group's.
-        changes: The channel on which its changes are published.
-    """
-
-    name: str
+    name: str  # the group's
     keys: MemberKeys
-    changes: str
+    changes: str  # the channel on which its changes are published
 
     @classmethod
     def of(cls, ref: SessionRef, name: str) -> Self:

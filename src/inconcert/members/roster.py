@@ -62,23 +62,18 @@ class Roster:
 
     Args:
         place: Where the group is.
-
-    Attributes:
-        values: Member -> value.
-        feeds: Who is told of changes.
-        reconnects: How often the connection was lost, and is back: the server may be another one since.
     """
 
     def __init__(self, session: Session, place: Place) -> None:
         self.session = session
         self.place = place
-        self.values: dict[str, JSON] = {}
+        self.values: dict[str, JSON] = {}  # member -> value
         self._version: int | None = None  # None: not read yet
         self._rendezvous = Rendezvous()
         self._divisions: WeakValueDictionary[frozenset[str], Division] = WeakValueDictionary()
         self._users: WeakSet[object] = WeakSet()
-        self.feeds: WeakSet[Feed] = WeakSet()
-        self.reconnects = 0
+        self.feeds: WeakSet[Feed] = WeakSet()  # who is told of changes
+        self.reconnects = 0  # how often the connection was lost, and is back: the server may be another one since
         self._subscribing = asyncio.Lock()
         self._is_subscribed = False
         self._reading: _Read | None = None
@@ -245,14 +240,7 @@ class Roster:
 
 
 class _Read(Call):
-    """The request for the whole group; those for its other portions follow it.
-
-    Attributes:
-        passed: The versions that the roster has had since.
-        version: The version of the group, of its first portion.
-        found: What has come so far.
-        later: What was published since.
-    """
+    """The request for the whole group; those for its other portions follow it."""
 
     __slots__ = ("_roster", "found", "later", "passed", "version")
 
@@ -260,10 +248,10 @@ class _Read(Call):
         place = roster.place
         super().__init__(LIST(place.keys, cursor=0, changes=place.changes), must_run=True)
         self._roster = roster
-        self.passed = {began_at}
-        self.version = 0
-        self.found: dict[str, JSON] = {}
-        self.later: list[Update] = []
+        self.passed = {began_at}  # the versions that the roster has had since
+        self.version = 0  # the version of the group, of its first portion
+        self.found: dict[str, JSON] = {}  # what has come so far
+        self.later: list[Update] = []  # what was published since
 
     def answered(self, reply: Reply) -> None:
         roster = self._roster

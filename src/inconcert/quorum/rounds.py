@@ -47,15 +47,13 @@ class QuorumRound(asyncio.Future[bool]):
         servers: How many servers are asked.
         decisive: A majority of either of these decides.
         otherwise: The verdict when neither can have a majority any more.
-
-    Attributes:
-        asked_at: A moment before the first server was asked, by the local monotonic clock.
     """
 
     __slots__ = ("_counts", "_decisive", "_is_decided", "_name", "_otherwise", "_reasons", "_servers", "asked_at")
 
     def __init__(self, name: str, servers: int, *, decisive: tuple[Vote, Vote], otherwise: Vote) -> None:
         super().__init__()
+        # a moment before the first server was asked, by the local monotonic clock
         self.asked_at = time.monotonic() - _GRAIN
         self._name = name
         self._servers = servers

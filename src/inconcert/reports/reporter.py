@@ -49,9 +49,6 @@ class Reporter:
     Args:
         label: The coordinator's.
         redact: Gives the text to show for a kind and a name in place of the name; None shows names.
-
-    Attributes:
-        told: The ids of the deadlocks that this process has logged, while they last.
     """
 
     def __init__(self, session: Session, keys: Keyspace, label: str | None, redact: Redact | None) -> None:
@@ -59,7 +56,7 @@ class Reporter:
         self._keys = report_keys(keys)
         self._label = label
         self._redact = redact
-        self.told: tuple[str, ...] = ()
+        self.told: tuple[str, ...] = ()  # the ids of the deadlocks that this process has logged, while they last
         self._answering: set[asyncio.Task[None]] = set()
         self._opened_at = time.time()
         self._own: OwnReport | None = None  # made for the first question

@@ -39,9 +39,6 @@ class Database:
     Args:
         engine: With whichever driver.
 
-    Attributes:
-        dialect: `postgresql` or `sqlite`.
-
     Raises:
         TypeError: It is not an engine of SQLAlchemy.
         ValueError: It is one of another kind of database.
@@ -50,7 +47,7 @@ class Database:
     def __init__(self, engine: AsyncEngine | Engine) -> None:
         if not isinstance(engine, AsyncEngine | Engine):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
             raise TypeError(f"an outbox was given {engine!r}; give an AsyncEngine or an Engine of SQLAlchemy")
-        self.dialect: str = engine.dialect.name
+        self.dialect: str = engine.dialect.name  # `postgresql` or `sqlite`
         if self.dialect not in {"postgresql", "sqlite"}:
             raise ValueError(f"an outbox was given an engine for {self.dialect}; it works on postgresql and sqlite")
         self.engine = engine

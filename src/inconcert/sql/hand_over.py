@@ -23,15 +23,10 @@ _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
 
 
 class HandOver(NamedTuple):
-    """A command that hands rows over.
+    """A command that hands rows over."""
 
-    Attributes:
-        command: Adds those that the server does not know.
-        rows: The rows, all of one kind.
-    """
-
-    command: Command
-    rows: Sequence[Row]
+    command: Command  # adds those that the server does not know
+    rows: Sequence[Row]  # the rows, all of one kind
 
     def gone(self, reply: Reply) -> list[str]:
         """The ids of rows that have served, as the command answered.

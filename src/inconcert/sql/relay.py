@@ -40,13 +40,10 @@ class Relay:
 
     Args:
         rows: The rows of the namespace.
-
-    Attributes:
-        woken: Set when rows may have been written.
     """
 
     def __init__(self, ref: SessionRef, keyspace: JobKeyspace, rows: Rows, database: Database) -> None:
-        self.woken = asyncio.Event()
+        self.woken = asyncio.Event()  # set when rows may have been written
         self._ref = ref
         self._keyspace = keyspace
         self._rows = rows

@@ -90,25 +90,15 @@ _MARK = text("UPDATE inconcert_outbox SET dead_life = :life WHERE id = :id")
 
 
 class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The form in which a row is handed over, as JSON.
+    """The form in which a row is handed over, as JSON."""
 
-    Attributes:
-        keep: How long the row stays.
-        task: The name of the task of a job.
-        unique: The unique name of a job; empty for none.
-        window_ms: For how long the job has it; 0 until it has ended.
-        order: To which end of its queue an item goes.
-        max: How many items the queue, or messages the mailbox may hold; -1 for any number.
-        max_age_ms: How long a message is kept unread; 0 for any time.
-    """
-
-    keep: Keep = "until_done"
-    task: str = ""
-    unique: str = ""
-    window_ms: int = 0
-    order: str = "fifo"
-    max: int = -1
-    max_age_ms: int = 0
+    keep: Keep = "until_done"  # how long the row stays
+    task: str = ""  # the name of the task of a job
+    unique: str = ""  # the unique name of a job; empty for none
+    window_ms: int = 0  # for how long the job has it; 0 until it has ended
+    order: str = "fifo"  # to which end of its queue an item goes
+    max: int = -1  # how many items the queue, or messages the mailbox may hold; -1 for any number
+    max_age_ms: int = 0  # how long a message is kept unread; 0 for any time
 
 
 class Written(NamedTuple):
@@ -138,18 +128,13 @@ class Row(NamedTuple):
 
 
 class Settled:
-    """The fate of rows that were reserved.
-
-    Attributes:
-        gone: The ids of those that are deleted.
-        dead: The ids of jobs that were dead-lettered, and in which life of the server's data; None for no longer.
-        again: The ids of those that could not be handed over, and are due at once.
-    """
+    """The fate of rows that were reserved."""
 
     def __init__(self) -> None:
-        self.gone: list[str] = []
+        self.gone: list[str] = []  # the ids of those that are deleted
+        # the ids of jobs that were dead-lettered, and in which life of the server's data; None for no longer
         self.dead: dict[str, str | None] = {}
-        self.again: list[str] = []
+        self.again: list[str] = []  # the ids of those that could not be handed over, and are due at once
 
     def __bool__(self) -> bool:
         return bool(self.gone or self.dead or self.again)
@@ -182,14 +167,12 @@ class Rows:
 
     Args:
         dialect: `postgresql` or `sqlite`.
-
-    Attributes:
-        insert: Adds a row: the fields of `Written` are its parameters.
     """
 
     def __init__(self, namespace: str, dialect: str) -> None:
         self._namespace = namespace
         parts = {"now": _NOW[dialect], "lock": _LOCK[dialect], "notify": _NOTIFY[dialect]}
+        # adds a row: the fields of `Written` are its parameters
         self.insert = text(_ADD.format(**parts)).bindparams(
             bindparam("delay_ms", type_=BigInteger), bindparam("body", type_=LargeBinary)
         )

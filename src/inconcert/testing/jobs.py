@@ -141,19 +141,14 @@ class _Enqueued(NamedTuple):
 
 
 class _Drain:
-    """Runs jobs, and notes what becomes of them.
-
-    Attributes:
-        attempts: How many were begun.
-        failures: What jobs have raised, by their ids: of each the first.
-    """
+    """Runs jobs, and notes what becomes of them."""
 
     def __init__(self, concert: Coordinator, *, delayed: bool) -> None:
         self._concert = concert
         self._delayed = delayed
         self._stop = asyncio.Event()
-        self.attempts = 0
-        self.failures: dict[str, Exception] = {}
+        self.attempts = 0  # how many were begun
+        self.failures: dict[str, Exception] = {}  # what jobs have raised, by their ids: of each the first
 
     async def run_all(self) -> None:
         """Run the jobs that are enqueued, and those that they enqueue, until nothing is left that may run."""

@@ -19,14 +19,9 @@ from inconcert.errors import Unavailable
 
 
 class BlockingServer(Protocol):
-    """The connections that lead to a server, or to the masters of a cluster.
+    """The connections that lead to a server, or to the masters of a cluster."""
 
-    Attributes:
-        database: The number of the database that they select.
-        is_cluster: Whether the server is a cluster.
-    """
-
-    database: int
+    database: int  # the number of the database that they select
     is_cluster: bool
 
     def wire(self, key: str) -> BlockingWire:

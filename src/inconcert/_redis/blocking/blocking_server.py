@@ -11,9 +11,6 @@ class OneServer:
     Args:
         pool: How to connect to it.
         timeout: How long each step of connecting may take, in seconds.
-
-    Attributes:
-        database: The number of the database that its connections select.
     """
 
     is_cluster = False

@@ -56,13 +56,9 @@ exit 0
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class ServerProcess:
-    """The shell and, under it, the server; one process group.
+    """The shell and, under it, the server; one process group."""
 
-    Attributes:
-        folder: Where the server has its files; removed when it has ended.
-    """
-
-    folder: Path
+    folder: Path  # where the server has its files; removed when it has ended
     _shell: subprocess.Popen[bytes]  # ends once the server has ended and its folder is gone
     _lifeline: int  # our end of the pipe
     _log: BinaryIO

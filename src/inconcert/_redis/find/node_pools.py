@@ -20,15 +20,12 @@ class NodePools:
 
     Args:
         client: Says where to begin, how to log in and which addresses to replace; it sends nothing.
-
-    Attributes:
-        seeds: The nodes that it was made with.
     """
 
     def __init__(self, client: ClusterClient) -> None:
         manager = cast("Any", client).nodes_manager
         nodes = list(manager.startup_nodes.values())
-        self.seeds: list[Address] = [(node.host, int(node.port)) for node in nodes]
+        self.seeds: list[Address] = [(node.host, int(node.port)) for node in nodes]  # the nodes that it was made with
         self._connection_class = nodes[0].connection_class
         # A link tries again, on another node where that is better.
         self._options: dict[str, Any] = {**nodes[0].connection_kwargs, "retry": Retry(NoBackoff(), 0)}

@@ -38,9 +38,6 @@ class Peer:
         client: The user's client; the user closes it.
         timeout: Longest time for one request, connecting included, in seconds.
 
-    Attributes:
-        title: Its address, without secrets: `host:port`, a socket's path, or the name that Sentinel knows it by.
-
     Raises:
         TypeError: `client` is not a `redis.asyncio.Redis`.
     """
@@ -48,6 +45,7 @@ class Peer:
     def __init__(self, client: Client, *, timeout: float) -> None:
         self._pool = check_client("each server needs", client).connection_pool
         self._timeout = timeout
+        # its address, without secrets: `host:port`, a socket's path, or the name that Sentinel knows it by
         self.title = _title(self._pool)
 
     async def run(self, command: Command, *, undo: Undo | None = None) -> Answer:

@@ -36,12 +36,10 @@ class Replicas:
         pool: Where the connection comes from.
         count: How many replicas must acknowledge.
         timeout: How long a call may take, reconnecting included, in seconds.
-
-    Attributes:
-        patience: How long the replicas have, in seconds.
     """
 
     def __init__(self, pool: Pool, count: int, *, timeout: float) -> None:
+        # how long the replicas have, in seconds
         self.patience = timeout / 4  # less than the time after which a silent connection is replaced
         self._count = count
         self._channel = Channel(pool, timeout=timeout, reconnected=lambda _: None)

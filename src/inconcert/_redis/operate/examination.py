@@ -46,46 +46,27 @@ ONE_SERVER_TRIALS = ("blpop $ 1",)  # while there is the string
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A server, or a master of a cluster.
+    """A server, or a master of a cluster."""
 
-    Attributes:
-        name: Which one, as it is shown.
-        info: What `INFO` says; empty if it may not be asked.
-        config: Those of its settings that matter here; without those that may not be asked.
-        clock_ahead: By how many seconds its clock is ahead of ours, give or take `clock_error`.
-        clock_error: In seconds.
-    """
-
-    name: str
-    info: Mapping[str, Any]
-    config: Mapping[str, str]
-    clock_ahead: float = 0.0
-    clock_error: float = 0.0
+    name: str  # which one, as it is shown
+    info: Mapping[str, Any]  # what `INFO` says; empty if it may not be asked
+    config: Mapping[str, str]  # those of its settings that matter here; without those that may not be asked
+    clock_ahead: float = 0.0  # by how many seconds its clock is ahead of ours, give or take `clock_error`
+    clock_error: float = 0.0  # in seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The findings.
+    """The findings."""
 
-    Attributes:
-        machines: The server, or the masters of the cluster, as far as they answer.
-        away: The masters of the cluster that do not.
-        is_cluster: Whether it is a cluster.
-        is_watched: Whether Sentinels say which server is the master.
-        lacking: The commands that the user may not send.
-        endless: Some keys of the namespace without a TTL that should have one.
-        uncovered: How many slots of the cluster no master has.
-        unseen: What could not be asked, and why.
-    """
-
-    machines: Sequence[Machine]
-    away: Sequence[str] = ()
+    machines: Sequence[Machine]  # the server, or the masters of the cluster, as far as they answer
+    away: Sequence[str] = ()  # the masters of the cluster that do not
     is_cluster: bool = False
-    is_watched: bool = False
-    lacking: Sequence[str] = ()
-    endless: Sequence[str] = ()
-    uncovered: int = 0
-    unseen: Sequence[str] = ()
+    is_watched: bool = False  # whether Sentinels say which server is the master
+    lacking: Sequence[str] = ()  # the commands that the user may not send
+    endless: Sequence[str] = ()  # some keys of the namespace without a TTL that should have one
+    uncovered: int = 0  # how many slots of the cluster no master has
+    unseen: Sequence[str] = ()  # what could not be asked, and why
 
 
 async def examine(client: Client, keys: Keyspace) -> Examination:

@@ -9,23 +9,14 @@ import redis.exceptions
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Facts about a server.
+    """Facts about a server."""
 
-    Attributes:
-        version: Its name and version, such as `valkey 9.1.0`.
-        used: Bytes of memory that it uses.
-        limit: Bytes that it may use; 0 for no limit.
-        policy: Its way to evict when that is reached, such as `noeviction`.
-        appends: Whether it keeps an append-only file.
-        clients: How many connections it has.
-    """
-
-    version: str
-    used: int
-    limit: int
-    policy: str
-    appends: bool
-    clients: int
+    version: str  # its name and version, such as `valkey 9.1.0`
+    used: int  # bytes of memory that it uses
+    limit: int  # bytes that it may use; 0 for no limit
+    policy: str  # its way to evict when that is reached, such as `noeviction`
+    appends: bool  # whether it keeps an append-only file
+    clients: int  # how many connections it has
 
 
 class _Client(Protocol):

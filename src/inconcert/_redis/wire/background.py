@@ -23,17 +23,11 @@ P = ParamSpec("P")
 
 
 class Failure(NamedTuple):
-    """An unexpected error in the background.
+    """An unexpected error in the background."""
 
-    Attributes:
-        what: What has failed, in a few words.
-        error: The name of the error's class.
-        at: When, by the monotonic clock.
-    """
-
-    what: str
-    error: str
-    at: float
+    what: str  # what has failed, in a few words
+    error: str  # the name of the error's class
+    at: float  # when, by the monotonic clock
 
 
 _failures: dict[str, Failure] = {}  # of this process: the last of each work

@@ -18,28 +18,22 @@ class Call(asyncio.Future[Reply]):
 
     The caller that awaits it may be cancelled at any time.  A subclass may override `answered` to process the reply
     even then.
-
-    Attributes:
-        must_run: Whether the command is sent even if its caller was cancelled: true for cleanup.
-        overtakes: Whether it may pass calls that are held back, whatever their keys: true for renewals.
-        goes_at_once: Whether it is written now if nothing is under way: true if its caller waits for it, and sends
-            nothing with it.
-        is_redirected: Whether it goes to a node that is still importing its slot, which must be told so before.
-        sends: How often it was written; more than once means that an earlier reply was lost.
     """
 
     __slots__ = ("command", "give_up_at", "is_redirected", "must_run", "packed", "sends", "sent_at")
 
-    overtakes = False
+    overtakes = False  # whether it may pass calls that are held back, whatever their keys: true for renewals
+    # whether it is written now if nothing is under way: true if its caller waits for it and sends nothing beside
     goes_at_once = False
 
     def __init__(self, command: Command, *, must_run: bool = False) -> None:
         super().__init__()
         self.command = command
         self.packed = command.pack()
-        self.must_run = must_run
+        self.must_run = must_run  # whether the command is sent even if its caller was cancelled: true for cleanup
+        # whether it goes to a node that is still importing its slot, which must be told so before
         self.is_redirected = False
-        self.sends = 0
+        self.sends = 0  # how often it was written; more than once means that an earlier reply was lost
         self.sent_at = self.give_up_at = 0.0
 
     @property

@@ -6,16 +6,11 @@ from inconcert._redis.wire.call import Call
 
 
 class HeldBack:
-    """Large calls that must not be written yet, and small ones that must not pass them, in order.
-
-    Attributes:
-        calls: The calls, first to be written first.
-        bytes: Their size in total.
-    """
+    """Large calls that must not be written yet, and small ones that must not pass them, in order."""
 
     def __init__(self) -> None:
-        self.bytes = 0
-        self.calls: deque[Call] = deque()
+        self.bytes = 0  # their size in total
+        self.calls: deque[Call] = deque()  # the calls, first to be written first
         self._tags: Counter[str] = Counter()
 
     def is_in_front_of(self, call: Call) -> bool:

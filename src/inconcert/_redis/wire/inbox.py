@@ -94,10 +94,6 @@ class Inbox:
     Args:
         pubsub: The connection, used for nothing else.
         channel: Where to listen, this process's own.
-
-    Attributes:
-        on_stray: Called with kind, address and rest, when a message comes for an address that is not registered, and
-            its kind is not one of `on_unclaimed`.
     """
 
     def __init__(self, pubsub: Messages, channel: str) -> None:
@@ -105,6 +101,8 @@ class Inbox:
         self._pubsub = pubsub
         self._receivers: dict[str, InboxReceiver] = {}
         self._unclaimed: dict[str, Callable[[str, str], None]] = {}
+        # called with kind, address and rest, when a message comes for an address that is not registered, and
+        # its kind is not one of `on_unclaimed`
         self.on_stray: Callable[[str, str, str], None] | None = None
 
     async def open(self) -> None:

@@ -317,23 +317,16 @@ class PubSub:
 
 @dataclass(eq=False, slots=True)
 class Topic:
-    """A channel or a pattern, and its listeners.
+    """A channel or a pattern, and its listeners."""
 
-    Attributes:
-        name: The channel, or the glob.
-        verb: The command that subscribes to it.
-        listeners: Listeners whose subscription the server has confirmed.
-        newcomers: Listeners that wait for the confirmation.
-        is_confirmed: Whether the server has confirmed, on the current connection.
-        is_refused: Whether the server has refused instead.
-    """
-
-    name: str
-    verb: Literal["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"]
+    name: str  # the channel, or the glob
+    verb: Literal["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"]  # the command that subscribes to it
+    # listeners whose subscription the server has confirmed
     listeners: dict[Listener, None] = field(default_factory=dict[Listener, None])
+    # listeners that wait for the confirmation
     newcomers: "dict[Listener, asyncio.Future[None]]" = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
-    is_confirmed: bool = False
-    is_refused: bool = False
+    is_confirmed: bool = False  # whether the server has confirmed, on the current connection
+    is_refused: bool = False  # whether the server has refused instead
 
     def dispatch(self, channel: str, text: bytes) -> None:
         listeners = [*self.listeners]  # one may leave when it is told

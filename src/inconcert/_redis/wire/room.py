@@ -20,12 +20,10 @@ class Room:
     Args:
         has_more_than: Whether more bytes than these are under way, or too many calls.
         timeout: How long nothing is answered until those that wait are sent away, in seconds.
-
-    Attributes:
-        lines: Those that wait, by the bytes that may be under way when they are let in; empty if nobody waits.
     """
 
     def __init__(self, has_more_than: Callable[[int], bool], *, timeout: float) -> None:
+        # those that wait, by the bytes that may be under way when they are let in; empty if nobody waits
         self.lines: dict[int, deque[_Waiting]] = {}
         self._has_more_than = has_more_than
         self._timeout = timeout
@@ -96,21 +94,15 @@ class Room:
 
 
 class _Waiting(asyncio.Future[None]):
-    """A caller that waits for room.
-
-    Attributes:
-        size: Bytes needed, for a large call; otherwise 0.
-        call: The call to submit; None if that is not known.
-        since: When the wait began, by the loop's clock.
-    """
+    """A caller that waits for room."""
 
     __slots__ = ("call", "since", "size")
 
     def __init__(self, since: float, call: Call | None) -> None:
         super().__init__()
-        self.call = call
-        self.size = len(call.packed) if call is not None else 0
-        self.since = since
+        self.call = call  # the call to submit; None if that is not known
+        self.size = len(call.packed) if call is not None else 0  # bytes needed, for a large call; otherwise 0
+        self.since = since  # when the wait began, by the loop's clock
 
     def end(self) -> None:
         """Let the caller look again."""

@@ -2,16 +2,12 @@
 
 
 class Traffic:
-    """Counts that only grow.
-
-    Attributes:
-        commands: Commands that were written, repetitions included.
-    """
+    """Counts that only grow."""
 
     __slots__ = ("commands",)
 
     def __init__(self) -> None:
-        self.commands = 0
+        self.commands = 0  # commands that were written, repetitions included
 
 
 traffic = Traffic()

@@ -43,22 +43,14 @@ _waits: dict[str, set["BodyWait"]] = {}  # by the id of the job that waits
 
 @dataclass(eq=False, slots=True)
 class BodyWait:
-    """A wait for a job in the body of another job.
+    """A wait for a job in the body of another job."""
 
-    Attributes:
-        body: The id of the job that waits.
-        queue: The queue of that job.
-        inspect: Asks for the state of that job.
-        has_begun: Whether it was looked at before.
-        is_told: Whether it was logged.
-    """
-
-    body: str
+    body: str  # the id of the job that waits
     job_id: str
-    queue: str
-    inspect: Callable[[], Awaitable[Snapshot]]
-    has_begun: bool = False
-    is_told: bool = False
+    queue: str  # the queue of that job
+    inspect: Callable[[], Awaitable[Snapshot]]  # asks for the state of that job
+    has_begun: bool = False  # whether it was looked at before
+    is_told: bool = False  # whether it was logged
 
     @classmethod
     def begin(cls, job_id: str, queue: str, inspect: Callable[[], Awaitable[Snapshot]]) -> "BodyWait | None":

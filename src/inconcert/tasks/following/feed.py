@@ -37,21 +37,13 @@ class _Head(NamedTuple):
 
 
 class Items(NamedTuple):
-    """Items of a stream that follow one another.
+    """Items of a stream that follow one another."""
 
-    Attributes:
-        run: Which run of the generator wrote them; empty if none has begun.
-        attempt: Which attempt of the job that is.
-        first: The number of the first item.
-        last: The number of the latest item that there is.
-        texts: As they are stored, without their signatures.
-    """
-
-    run: str
-    attempt: int
-    first: int
-    last: int
-    texts: Sequence[bytes]
+    run: str  # which run of the generator wrote them; empty if none has begun
+    attempt: int  # which attempt of the job that is
+    first: int  # the number of the first item
+    last: int  # the number of the latest item that there is
+    texts: Sequence[bytes]  # as they are stored, without their signatures
 
 
 async def read_items(session: Session, keys: JobKeys, job_id: str, run: str, after: int) -> Items:
@@ -69,17 +61,11 @@ async def read_items(session: Session, keys: JobKeys, job_id: str, run: str, aft
 
 
 class Page(NamedTuple):
-    """The items behind one position of a stream.
+    """The items behind one position of a stream."""
 
-    Attributes:
-        asked: Behind which item: the run, and the number.
-        changed: Set once there may be more.
-        seen: The state of the job before it was read.
-    """
-
-    asked: tuple[str, int]
-    changed: asyncio.Event
-    seen: Snapshot
+    asked: tuple[str, int]  # behind which item: the run, and the number
+    changed: asyncio.Event  # set once there may be more
+    seen: Snapshot  # the state of the job before it was read
     items: Items
 
     @property

@@ -48,15 +48,11 @@ class Progress:
 
 
 class JobLink(NamedTuple):
-    """The way from handles to their jobs: one for all handles of a coordinator.
-
-    Attributes:
-        watches: The waits for jobs in this process.
-    """
+    """The way from handles to their jobs: one for all handles of a coordinator."""
 
     ref: SessionRef
     jobs: JobKeyspace
-    watches: Watches
+    watches: Watches  # the waits for jobs in this process
 
 
 class Job(Generic[R_co]):

@@ -59,26 +59,18 @@ class Watch(InboxReceiver):
 
     Args:
         keys: The keys of the job's partition.
-
-    Attributes:
-        address: The address to which the server sends that it has ended.
-        since: Since when the first waits, by the local monotonic clock.
-        count: How many there are.
-        changed: Set when it is time to check the job; replaced each time.
-        is_noted: Whether the server may have noted the address.
-        feed: The stream of the job, once one of them follows it.
     """
 
     def __init__(self, session: Session, keys: JobKeys, job_id: str) -> None:
         self.session = session
         self.keys = keys
         self.job_id = job_id
-        self.address = session.new_address()
-        self.since = time.monotonic()
-        self.count = 0
-        self.changed = asyncio.Event()
-        self.is_noted = False
-        self.feed: Feed | None = None
+        self.address = session.new_address()  # the address to which the server sends that it has ended
+        self.since = time.monotonic()  # since when the first waits, by the local monotonic clock
+        self.count = 0  # how many there are
+        self.changed = asyncio.Event()  # set when it is time to check the job; replaced each time
+        self.is_noted = False  # whether the server may have noted the address
+        self.feed: Feed | None = None  # the stream of the job, once one of them follows it
 
     async def follow(self) -> Feed:
         """The stream of the job, subscribed to.

@@ -19,19 +19,12 @@ _MOST_MISSED = 100  # missed instants that are made up for
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A task and its timetable.
+    """A task and its timetable."""
 
-    Attributes:
-        task: What runs.
-        timetable: When.
-        missed: What happens to instants at which no worker was running.
-        overlap: What happens to instants at which the job of the last one has not ended.
-    """
-
-    task: Task[Any, Any]
-    timetable: Timetable
-    missed: Missed
-    overlap: Overlap = "allow"
+    task: Task[Any, Any]  # what runs
+    timetable: Timetable  # when
+    missed: Missed  # what happens to instants at which no worker was running
+    overlap: Overlap = "allow"  # what happens to instants at which the job of the last one has not ended
 
     def __str__(self) -> str:
         return f"{self.timetable} of task {self.task.name!r}"

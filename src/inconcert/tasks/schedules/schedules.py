@@ -295,18 +295,13 @@ class Schedules:
 
 
 class FoundSchedule(NamedTuple):
-    """A schedule, and how it is followed. Instants are in seconds since 1970 by the server's clock.
+    """A schedule, and how it is followed. Instants are in seconds since 1970 by the server's clock."""
 
-    Attributes:
-        now: When it was found.
-        followed_at: When a worker has followed it last, give or take 60 s; of one that is not in code, when a worker
-            has looked at such schedules last. None if that was never, or is a month ago.
-        status: What `Schedules.list` says of it.
-    """
-
-    now: float
+    now: float  # when it was found
+    # when a worker has followed it last, give or take 60 s; of one that is not in code, when a worker has looked
+    # at such schedules last. None if that was never, or is a month ago
     followed_at: float | None
-    status: ScheduleStatus
+    status: ScheduleStatus  # what `Schedules.list` says of it
 
     @property
     def last_job(self) -> str | None:
@@ -330,17 +325,12 @@ async def find_schedule(session: Session, keyspace: JobKeyspace, id_: str) -> Fo
 
 
 class ScheduleCounts(NamedTuple):
-    """Counts of schedules, and whether workers follow them.
+    """Counts of schedules, and whether workers follow them."""
 
-    Attributes:
-        all: All of them, those in code, too.
-        paused: Those that are paused.
-        unfollowed: For how many seconds no worker has looked at those that are not in code: 60 at most while one runs;
-            0 if there is nothing to look at, infinite if none has in 30 days.
-    """
-
-    all: int
-    paused: int
+    all: int  # all of them, those in code, too
+    paused: int  # those that are paused
+    # for how many seconds no worker has looked at those that are not in code: 60 at most while one runs; 0 if
+    # there is nothing to look at, infinite if none has in 30 days
     unfollowed: float
 
 

@@ -75,22 +75,14 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredSchedule:
-    """A call with its timetable.
-
-    Attributes:
-        timetable: When.
-        missed: What happens to instants at which no worker was running.
-        queue: Where its jobs go.
-        job: What each of them is.
-        overlap: What happens to instants at which the job of the last one has not ended.
-    """
+    """A call with its timetable."""
 
     id: str
-    timetable: Timetable
-    missed: Missed
-    queue: str
-    job: Envelope
-    overlap: Overlap = "allow"
+    timetable: Timetable  # when
+    missed: Missed  # what happens to instants at which no worker was running
+    queue: str  # where its jobs go
+    job: Envelope  # what each of them is
+    overlap: Overlap = "allow"  # what happens to instants at which the job of the last one has not ended
 
     @classmethod
     def read(cls, key_ring: KeyRing, id_: str, text: bytes) -> Self:
@@ -209,17 +201,11 @@ class StoredSchedule:
 
 
 class Due(NamedTuple):
-    """The work that is due for a schedule.
+    """The work that is due for a schedule."""
 
-    Attributes:
-        instants: Those of the rule for which a job is enqueued, in server ms, in order.
-        until_ms: The last instant that is done with then.
-        next_ms: The next one; None if there will be none.
-    """
-
-    instants: list[int]
-    until_ms: int
-    next_ms: int | None
+    instants: list[int]  # those of the rule for which a job is enqueued, in server ms, in order
+    until_ms: int  # the last instant that is done with then
+    next_ms: int | None  # the next one; None if there will be none
 
 
 def is_in_code(id_: str) -> bool:

@@ -33,13 +33,9 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Once in each period, counted from 1970, so that all processes count alike.
+    """Once in each period, counted from 1970, so that all processes count alike."""
 
-    Attributes:
-        period_ms: The period, in milliseconds.
-    """
-
-    period_ms: int
+    period_ms: int  # the period, in milliseconds
 
     def __str__(self) -> str:
         return f"every {self.period_ms / 1000:.12g} s"  # all digits: another period is another rule
@@ -54,13 +50,9 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """A single instant.
+    """A single instant."""
 
-    Attributes:
-        at_ms: When, in milliseconds since 1970.
-    """
-
-    at_ms: int
+    at_ms: int  # when, in milliseconds since 1970
 
     def __str__(self) -> str:
         return f"at {instant_text(self.at_ms)}"
@@ -78,12 +70,9 @@ class Cron:
     Where its clocks are set forward or back, it follows Debian's cron. An expression whose minute or hour begins with
     `*` means each moment at which the clocks show such a time. Any other means a time of day: one that is skipped runs
     right after the gap, and one that occurs twice runs the first time.
-
-    Attributes:
-        expression: Five fields, or six with seconds first.
     """
 
-    expression: str
+    expression: str  # five fields, or six with seconds first
     zone: tzinfo
 
     def __str__(self) -> str:
@@ -147,20 +136,13 @@ class Timetable:
     How much later is drawn from `name` and the instant of the rule. So it is the same in every process, at every look,
     and two schedules with one rule come apart. It is less than the time to the next instant of the rule, so their order
     stays, and each can be traced back to the one that it comes from.
-
-    Attributes:
-        rule: The instants as the rule has them.
-        starts_ms: The moment before which there is none.
-        ends_ms: The moment after which there is none; None for no such moment.
-        jitter_ms: How much later an instant may be, at most; 0 for none.
-        name: Names the schedule, for its jitter.
     """
 
-    rule: Rule
-    starts_ms: int = 0
-    ends_ms: int | None = None
-    jitter_ms: int = 0
-    name: str = ""
+    rule: Rule  # the instants as the rule has them
+    starts_ms: int = 0  # the moment before which there is none
+    ends_ms: int | None = None  # the moment after which there is none; None for no such moment
+    jitter_ms: int = 0  # how much later an instant may be, at most; 0 for none
+    name: str = ""  # names the schedule, for its jitter
 
     def __str__(self) -> str:
         starts = f" from {instant_text(self.starts_ms)}" if self.starts_ms else ""
