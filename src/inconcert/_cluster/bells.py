@@ -23,13 +23,7 @@ _AGAIN = 5.0  # seconds after which a sleeper joins the line again: the server m
 
 
 class ShardedBells:
-    """The bells that the consumers of a session listen for.
-
-    Args:
-        router: Joins the lines.
-        inbox: Where the first in line is told.
-        session: Its id.
-    """
+    """The bells that the consumers of a session listen for."""
 
     waits_since: float | None = None  # None: no connection of its own waits for an answer
 
@@ -98,19 +92,13 @@ class ShardedBells:
 
 
 class _Bell(InboxReceiver):
-    """One bell, and who sleeps on it here.
-
-    Args:
-        bells: All of them.
-        inbox: Where this process is told that it rang.
-        address: Where it is told; of no other bell.
-    """
+    """One bell, and who sleeps on it here."""
 
     def __init__(self, bells: ShardedBells, inbox: ShardedInbox, key: str, address: str) -> None:
         self._bells = bells
         self._inbox = inbox
         self._key = key
-        self._address = address
+        self._address = address  # of no other bell
         self._place = f"{inbox.channel_of(key)} {address}"
         self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
         self._joined_after: int | None = None  # so many losses; after the next one the place may be gone

@@ -23,12 +23,6 @@ class BlockingCluster:
     """The masters of a cluster.
 
     The map of slots is asked for when it is needed, and again after a connection was lost or a slot is not served.
-
-    Args:
-        seeds: The addresses of the nodes to ask first.
-        pool: How to connect to any of its nodes, but for the address.
-        timeout: How long each step of connecting may take, in seconds.
-        reachable: Turns the host and port that a node names into an address; its last argument is that node's host.
     """
 
     database = 0  # the number of the database: a cluster has one
@@ -37,7 +31,7 @@ class BlockingCluster:
     def __init__(
         self, seeds: Iterable[Address], pool: BlockingPool, *, timeout: float, reachable: Reachable | None = None
     ) -> None:
-        self._timeout = timeout
+        self._timeout = timeout  # of each step of connecting, in seconds
         self._reachable = reachable or _as_named
         self._seeds = [Node(*seed) for seed in seeds]
         self._connection_class: Any = pool.connection_class

@@ -49,11 +49,7 @@ class _SlotsCall(Call):
 
 
 class Cluster:
-    """The nodes of a cluster.
-
-    Args:
-        pools: Where connections to its nodes come from.
-    """
+    """The nodes of a cluster."""
 
     def __init__(self, pools: NodePools) -> None:
         self._pools = pools
@@ -115,11 +111,7 @@ class Cluster:
         return self.pool(node)
 
     def new_blocking_cluster(self, *, timeout: float) -> BlockingCluster | None:
-        """The masters for a thread, found by itself; None if its connections are not the driver's own.
-
-        Args:
-            timeout: How long each step of connecting may take, in seconds.
-        """
+        """The masters for a thread, found by itself; None if its connections are not the driver's own."""
         nodes = [*self.map.masters, *self._seeds]
         twin = twin_of(self.pool(nodes[0]), timeout=timeout)
         if twin is None:
@@ -219,11 +211,7 @@ class Cluster:
 
 
 class _Question:
-    """`CLUSTER SLOTS` on a connection of its own.
-
-    Args:
-        pool: Where it comes from.
-    """
+    """`CLUSTER SLOTS` on a connection of its own."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

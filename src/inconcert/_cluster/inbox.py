@@ -18,19 +18,13 @@ from inconcert.errors import InconcertError
 
 
 class ShardedInbox(Inbox):
-    """The inbox of one process.
-
-    Args:
-        pubsub: The connections, used for nothing else.
-        channel_of: Where this process listens to scripts on a key.
-        timeout: How long to wait for a subscription, in seconds.
-    """
+    """The inbox of one process."""
 
     def __init__(self, pubsub: ShardedPubSub, channel_of: Callable[[str], str], *, timeout: float) -> None:
         super().__init__(pubsub, "")
-        self._timeout = timeout
-        self._sharded = pubsub
-        self.channel_of = channel_of
+        self._timeout = timeout  # of a subscription, in seconds
+        self._sharded = pubsub  # used for nothing else
+        self.channel_of = channel_of  # where this process listens to scripts on a key
         self._slots: dict[int, _Slot] = {}
         self._slot_of: dict[str, _Slot] = {}  # by address
 

@@ -33,17 +33,12 @@ class ShardedPubSub:
     """A connection to each master with any number of channels, each with any number of listeners.
 
     Patterns are not sharded: they have a connection of their own, to any node.
-
-    Args:
-        cluster: Which master has which slots.
-        timeout: How long a node may take to answer, in seconds.
-        purpose: Its purpose, as log messages name it.
     """
 
     def __init__(self, cluster: Cluster, *, timeout: float, purpose: str) -> None:
         self._cluster = cluster
-        self._timeout = timeout
-        self._purpose = purpose
+        self._timeout = timeout  # seconds that a node may take to answer
+        self._purpose = purpose  # as log messages name it
         self._shards: dict[Node, _Shard] = {}
         self._homeless: deque[Topic] = deque()  # to subscribe to again soon
         self._patterns: PubSub | None = None
@@ -207,20 +202,13 @@ class ShardedPubSub:
 
 
 class _Shard(PubSub):
-    """The subscriptions at one master.
-
-    Args:
-        pool: Where connections to it come from.
-        timeout: How long it may take to answer, in seconds.
-        purpose: Its purpose, as log messages name it.
-        owner: Moves channels from one master to another.
-    """
+    """The subscriptions at one master."""
 
     _verb: Literal["SUBSCRIBE", "SSUBSCRIBE"] = "SSUBSCRIBE"
 
     def __init__(self, pool: Pool, *, timeout: float, purpose: str, owner: ShardedPubSub) -> None:
         super().__init__(pool, timeout=timeout, purpose=purpose)
-        self._owner = owner
+        self._owner = owner  # moves channels from one master to another
 
     def _unsubscribe(self, wire: Wire, topic: Topic) -> None:
         wire.write(pack("SUNSUBSCRIBE", topic.name) + pack("PING"))

@@ -30,19 +30,12 @@ _SOON = 1.0  # seconds after a pause within which a refusal counts as being refu
 
 
 class Router:
-    """The channels to the masters of a cluster.
-
-    Args:
-        cluster: Which master has which slots.
-        timeout: How long a call may take, everything included, in seconds.
-        reconnected: Called with the node when a channel is connected again after a loss, or when the node has been
-            replaced.
-    """
+    """The channels to the masters of a cluster."""
 
     def __init__(self, cluster: Cluster, *, timeout: float, reconnected: Callable[[Node], None]) -> None:
         self._cluster = cluster
-        self._timeout = timeout
-        self._reconnected = reconnected
+        self._timeout = timeout  # of a call, everything included, in seconds
+        self._reconnected = reconnected  # told of a channel that is back after a loss, and of a node that was replaced
         self._loop = asyncio.get_running_loop()
         self._channels: dict[Node, Channel] = {}
         self._pauses: dict[int, _Pause] = {}

@@ -20,12 +20,7 @@ class Node(NamedTuple):
 
 
 class SlotMap:
-    """The master of each slot.
-
-    Args:
-        owners: The master of each slot; None where there is none.
-        replicas: The other nodes.
-    """
+    """The master of each slot."""
 
     def __init__(self, owners: Iterable[Node | None] = (), replicas: Iterable[Node] = ()) -> None:
         self.owners = list(owners) or [None] * SLOTS
@@ -36,9 +31,7 @@ class SlotMap:
     def read(cls, reply: Reply, reachable: Reachable) -> Self:
         """The slots and masters in the reply to `CLUSTER SLOTS`.
 
-        Args:
-            reply: `[[first, last, [host, port, ...] of the master, [host, port, ...] of a replica, ...], ...]`.
-            reachable: Turns the host and port that the node names into an address.
+        It is `[[first, last, [host, port, ...] of the master, [host, port, ...] of a replica, ...], ...]`.
         """
         owners: list[Node | None] = [None] * SLOTS
         replicas: set[Node] = set()

@@ -51,11 +51,7 @@ class ListKeys(NamedTuple):
 
 
 class ChatKeyspace:
-    """The keys and channels of the chats of a namespace.
-
-    Args:
-        groups: How many groups there are, the same in all processes.
-    """
+    """The keys and channels of the chats of a namespace."""
 
     __slots__ = ("_groups", "_keys")
 

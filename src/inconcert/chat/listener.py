@@ -25,12 +25,7 @@ _log = logging.getLogger("inconcert.chat")
 
 
 class Listener:
-    """Follows all chats of one user from `async with` on, including those that the user enters meanwhile.
-
-    Args:
-        keys: The keys and channels of the namespace's chats.
-        codec: How their messages are read.
-    """
+    """Follows all chats of one user from `async with` on, including those that the user enters meanwhile."""
 
     def __init__(self, session: Session, keys: ChatKeyspace, codec: Codec[Any], user: str) -> None:
         self._session = session

@@ -39,13 +39,7 @@ class Action:
     so: str  # what follows from it, in a sentence
 
     def chosen(self, ids: Sequence[str] | None, *, is_all: bool, **options: object) -> str:
-        """The choice of jobs, in words; if there is none, the command ends.
-
-        Args:
-            ids: Those that were named.
-            is_all: Whether all were asked for.
-            options: What else chooses, by the names of the options; None for what was not given.
-        """
+        """The jobs that were named, or that these options choose, in words; if there are none, the command ends."""
         given = {name.replace("_", "-"): value for name, value in options.items() if value is not None}
         if bool(ids) + is_all + bool(given) != 1:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
@@ -64,16 +58,7 @@ class Action:
         is_sure: bool,
         as_json: bool,
     ) -> None:
-        """Do it, if the operator is sure, and print to how many.
-
-        Args:
-            which: Which are meant, in words.
-            act: Does it; returns to how many, or to which it could not.
-            url: The server's.
-            namespace: The coordinator's.
-            is_sure: Whether not to ask.
-            as_json: Whether to print JSON.
-        """
+        """Do it, if the operator is sure, and print to how many."""
         if not is_sure and not sys.stdin.isatty():
             refuse(f"nobody can be asked whether to {self.verb} {which}; give --yes")
         if not is_sure and not typer.confirm(f"{self.verb.capitalize()} {which}? {self.so}", err=True):

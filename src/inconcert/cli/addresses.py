@@ -4,10 +4,7 @@
 def address_in(option: str, text: str, *, lowest_port: int = 1) -> tuple[str, int]:
     """The host and port in `127.0.0.1:8081`, `[::1]:8081`, or `:8081`, which is any address of the machine.
 
-    Args:
-        option: Which option it was given to, such as `--health`.
-        text: What was given.
-        lowest_port: 0 if that may stand for any port that is free.
+    Where port 0 is allowed, it stands for any that is free.
 
     Raises:
         ValueError: It is neither of these.

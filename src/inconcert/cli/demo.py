@@ -88,12 +88,7 @@ async def _started(name: str, concert: Coordinator) -> AsyncGenerator[Process]:
 
 
 class _Story:
-    """The work of this process, the reports of the others, and their printing.
-
-    Args:
-        concert: The coordinator, open.
-        processes: The processes, by name.
-    """
+    """The work of this process, the reports of the others, and their printing."""
 
     def __init__(self, concert: Coordinator, processes: Mapping[str, Process]) -> None:
         self._concert = concert

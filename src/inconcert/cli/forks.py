@@ -26,11 +26,7 @@ _orders: set[int] = set()
 
 
 def leave_forks_alone(orders: int | None) -> None:
-    """Have children that this process forks treat signals as a new process does, and keep none of its sockets.
-
-    Args:
-        orders: A pipe that is not for them, either; None for none.
-    """
+    """Have children that this process forks treat signals as a new process does, without its sockets and this pipe."""
     if not _orders:  # once: it cannot be undone
         os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_begin_anew)
     _orders.add(-1 if orders is None else orders)

@@ -14,14 +14,7 @@ _log = logging.getLogger("inconcert.cli")
 
 @contextmanager
 def measured(concert: Coordinator, address: str | None, queues: Sequence[str], number: int) -> Generator[None]:
-    """Answer at `/metrics` while the body runs.
-
-    Args:
-        concert: The coordinator that is measured.
-        address: `HOST:PORT`; None to measure nothing.
-        queues: The queues that the worker serves.
-        number: Which of the processes this is, from 1: each has a port of its own, one above the other.
-    """
+    """Answer at `/metrics` of this address, if there is one, during the body; each process has the next port."""
     if address is None:
         yield
         return

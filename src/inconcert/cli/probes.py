@@ -15,11 +15,6 @@ def answer_for_all(host: str, port: int, count: int) -> HealthServer:
     """The probes of a parent: it succeeds if all its processes do.
 
     A process that does not accept connections is being started, which is the parent's task: it is alive, and not ready.
-
-    Args:
-        host: Where the parent listens.
-        port: Its port; those of the processes come after it.
-        count: How many processes it has.
     """
     ports = [port + number for number in range(1, count + 1)]
     probes = {path: partial(_ask_all, ports, path, if_absent=path == "/livez") for path in ("/livez", "/readyz")}

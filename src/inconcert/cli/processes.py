@@ -23,17 +23,7 @@ _STEADY = 60.0  # seconds of life after which earlier deaths are forgotten
 
 
 class Parent:
-    """Keeps a number of processes running.
-
-    Args:
-        command: What each of them runs; the pipe for its orders is added, which of them it is, and where it answers
-            probes.
-        count: How many.
-        burst: Whether a process that ended by itself stays ended.
-        is_renewed: Whether one that ended by itself is replaced at once.
-        watch: Restart them when a `.py` file in this folder changes; None to watch nothing.
-        port: They answer probes, each at a port of its own after this one; None if they do not.
-    """
+    """Keeps a number of processes running."""
 
     def __init__(
         self,
@@ -45,12 +35,12 @@ class Parent:
         watch: Path | None,
         port: int | None = None,
     ) -> None:
-        self._command = command
+        self._command = command  # the number and the pipe of each, and where it answers probes, are added
         self._count = count
-        self._burst = burst
-        self._is_renewed = is_renewed
-        self._watch = watch
-        self._port = port
+        self._burst = burst  # whether one that ended by itself stays ended
+        self._is_renewed = is_renewed  # whether one that ended by itself is replaced at once
+        self._watch = watch  # restart them when a `.py` file in this folder changes
+        self._port = port  # they answer probes, each at a port of its own after this one
         self._children: dict[Process, int] = {}  # and the pipe for its orders
         self._orders = b""  # what the parent itself was ordered to do
         self._news = asyncio.Event()  # an order, or a change of the code; replaced after each change

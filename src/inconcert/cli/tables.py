@@ -21,13 +21,7 @@ def print_json(answer: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """Print rows under the names of their columns: numbers to the right, None as an empty place.
-
-    Args:
-        columns: Their names.
-        rows: One value for each column.
-        empty: The text to print if there are no rows.
-    """
+    """Print rows under the names of their columns: numbers to the right, None as an empty place."""
     rows = list(rows)
     if not rows:
         say(empty)

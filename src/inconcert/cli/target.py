@@ -23,13 +23,7 @@ class _BadTarget(Exception):
 
 
 def load_or_refuse(target: str, kind: type[T], example: str = "shop.app:concert") -> T:
-    """The object of this type at `module:attr`; if there is none, the command ends and says why.
-
-    Args:
-        target: As the user gave it.
-        kind: `Coordinator`, or another type.
-        example: A good target.
-    """
+    """The object of this type at `module:attr`; if there is none, the command ends and says why."""
     try:
         return _load(target, kind, example)
     except _BadTarget as error:

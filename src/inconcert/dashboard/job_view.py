@@ -107,13 +107,7 @@ class JobView:
 
 
 async def dead_jobs(concert: Coordinator, redact: Redact, reason: str | None) -> dict[str, object]:
-    """The latest dead-lettered jobs, and how often each reason is among them.
-
-    Args:
-        concert: The coordinator.
-        redact: What to show instead of a text.
-        reason: Only those with the reason that this refers to; None for all.
-    """
+    """The latest dead-lettered jobs, or those of the reason that this refers to, and how often each reason is there."""
     dead, stopped = await asyncio.gather(concert.tasks.dead(limit=AT_ONCE), concert.tasks.stopped_keys())
     waiting = {key.job_id: key.waiting for key in stopped}
     found = [_dead_view(redact, job, waiting.get(job.id)) for job in dead]

@@ -13,12 +13,7 @@ from inconcert.dashboard.redaction import Redact
 
 
 class Pages:
-    """Renders pages.
-
-    Args:
-        title: What they are headed with.
-        redact: What to show instead of a text.
-    """
+    """Renders pages."""
 
     def __init__(self, title: str, redact: Redact) -> None:
         self._templates = Environment(
@@ -47,15 +42,7 @@ class Pages:
     def render(
         self, template: str, request: Request, *, seen: Seen, rows: Collection[str] = (), **values: object
     ) -> str:
-        """A page.
-
-        Args:
-            template: Its file.
-            request: What asked for it.
-            seen: The state of the namespace.
-            rows: What stands for the queues and workers that it shows.
-            values: What else it shows.
-        """
+        """A page; its rows name the queues and workers that it shows."""
         template_ = self._templates.get_template(template)
         known = self._known | values
         return template_.render(known, root=_root(request), page=template, seen=seen, texts=texts(seen, rows))

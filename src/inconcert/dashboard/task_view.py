@@ -50,14 +50,7 @@ class LatelyView:
 
 
 async def task_rows(concert: Coordinator, redact: Redact, sought: str, number: int) -> Rows[TaskView]:
-    """Some of the tasks of which jobs ended in two weeks, and what ended in 24 hours; those that fail come first.
-
-    Args:
-        concert: The coordinator.
-        redact: What to show instead of a name.
-        sought: A part of the names of these tasks, as they are shown.
-        number: Which page of them.
-    """
+    """Tasks of which jobs ended in two weeks, with what ended in 24 hours; those that fail come first."""
     views = [_view(redact, counts) for counts in await concert.tasks.counts(hours=_DAY)]
     found = [view for view in views if sought.lower() in view.name.lower()]
     return page_of(sorted(found, key=lambda task: (-task.total.failed, -task.total.succeeded, task.name)), number)

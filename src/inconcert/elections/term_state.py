@@ -31,14 +31,7 @@ class Resigned(LeaseLost):
 
 
 class TermState(PermitState):
-    """A term, from its proclamation until it is released, resigned or lost.
-
-    Args:
-        kind: The kind of the thing, such as `election`.
-        candidacy: What was won, and by whom.
-        ttl: Life between renewals, in seconds.
-        grant: What the server has granted.
-    """
+    """A term, from its proclamation until it is released, resigned or lost."""
 
     __slots__ = ("_candidacy", "_is_resigned", "_left_body")
 

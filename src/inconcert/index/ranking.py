@@ -16,12 +16,7 @@ _USUAL_LENGTH = 100  # words
 
 
 def impact_key(times: int, length: int) -> int:
-    """The impact, which sorts a text among those that have a word: from 0 to 2^20 - 1, and lower for a larger share.
-
-    Args:
-        times: How often it occurs, 1 or more.
-        length: How many words the text has.
-    """
+    """The impact, which sorts a text among those that have a word: from 0 to 2^20 - 1, and lower for a larger share."""
     pivot = _HALF * (1 - _LENGTH_MATTERS + _LENGTH_MATTERS * length / _USUAL_LENGTH)
     return min(round(_SPAN * pivot / (times + pivot)), _SPAN - 1)
 

@@ -82,14 +82,7 @@ class Answer:
 
 
 def problem(status: int, detail: str, *, error: str | None = None, retry_after: float | None = None) -> Answer:
-    """An answer of type application/problem+json.
-
-    Args:
-        status: The status code.
-        detail: The fact, in a sentence for the client.
-        error: The name of the error, for programs.
-        retry_after: When to try again, in seconds; None says nothing about it.
-    """
+    """An answer of type application/problem+json; `error` is its name for programs."""
     fields: dict[str, str | int] = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail}
     if error is not None:
         fields["error"] = error

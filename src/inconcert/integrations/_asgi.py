@@ -144,19 +144,13 @@ async def send_answer(answer: Answer, send: Send) -> None:
 
 
 class IdempotencyMiddleware:
-    """Handles a request with an `Idempotency-Key` once, and answers its repetitions from what was stored.
-
-    Args:
-        app: The application.
-        user: Who asks, of a request's scope; an answer is given to nobody else.
-        ttl: How long an answer is kept, in seconds.
-    """
+    """Handles a request with an `Idempotency-Key` once, and answers its repetitions from what was stored."""
 
     def __init__(
         self, app: ASGIApp, concert: Coordinator, *, user: Callable[[Scope], str], ttl: Seconds = ANSWER_TTL
     ) -> None:
         self._app = app
-        self._user = user
+        self._user = user  # who asks, of a request's scope: an answer is given to nobody else
         self._answers = StoredAnswers(concert, ttl=ttl)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -17,14 +17,7 @@ _log = logging.getLogger("inconcert.integrations")
 async def chat_batches(
     chat: Chats, user: str, *, closing: asyncio.Event | None = None, silence: float | None = None
 ) -> AsyncGenerator[Batch | None]:
-    """The batches of `Chats.listen`, without marking anything as read, until the service or the coordinator closes.
-
-    Args:
-        chat: The chats.
-        user: Whose chats.
-        closing: Ends it when it is set; None for one that only the coordinator ends.
-        silence: After how many seconds without a batch None is given; None means never.
-    """
+    """The batches of `Chats.listen`, none marked as read, until something closes; None for a silence."""
     batches = until_closed(chat.listen(user, ack=False), closing=closing, silence=silence)
     try:
         async with aclosing(batches):

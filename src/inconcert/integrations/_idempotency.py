@@ -78,11 +78,7 @@ class IdempotentRequest:
 
 
 class StoredAnswers:
-    """The answers of a namespace to requests with a key.
-
-    Args:
-        ttl: How long an answer is kept, in seconds.
-    """
+    """The answers of a namespace to requests with a key."""
 
     def __init__(self, concert: Coordinator, *, ttl: Seconds = ANSWER_TTL) -> None:
         self._concert = concert

@@ -25,13 +25,7 @@ _log = logging.getLogger("inconcert.integrations")
 async def job_events(
     job: Job[JSON], *, last_event_id: str = "", closing: asyncio.Event | None = None
 ) -> AsyncGenerator[bytes]:
-    """The items of a job's stream, one event each, until it has ended or the service closes.
-
-    Args:
-        job: Which job.
-        last_event_id: What the client sent under this name; anything that is not the id of an item means the beginning.
-        closing: Ends the stream when it is set; None for one that ends only with its job, client or coordinator.
-    """
+    """The items of a job's stream, one event each, until it has ended or the service closes."""
     yield COME_BACK
     status = JobStatus.SUCCEEDED
     try:

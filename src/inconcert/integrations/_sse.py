@@ -46,14 +46,7 @@ def encode_event(data: object, *, id_: str | None = None, event: str | None = No
 async def chat_events(
     chat: Chats, user: str, *, last_event_id: str = "", closing: asyncio.Event | None = None
 ) -> AsyncGenerator[bytes]:
-    """News for a user, as `Chats.listen` gives them, one event for each batch, until the service closes.
-
-    Args:
-        chat: The chats.
-        user: Whose chats.
-        last_event_id: What the client sent under this name.
-        closing: Ends the stream when it is set; None for one that ends only with its client or the coordinator.
-    """
+    """News for a user, as `Chats.listen` gives them, one event for each batch, until the service closes."""
     yield COME_BACK
     positions = _positions(last_event_id)
     try:

@@ -42,14 +42,7 @@ class Distribution:
 
 
 class Tallies(Observer):
-    """Counts events, under names that are declared in code: others count as `other`.
-
-    Args:
-        tasks: The names of the tasks that are told apart.
-        queues: The names of the queues that are told apart.
-        groups: The names of the groups of members that are told apart.
-        now: The local monotonic clock.
-    """
+    """Counts events, under names that are declared in code: others count as `other`."""
 
     def __init__(
         self, tasks: Collection[str], queues: Collection[str], groups: Collection[str], *, now: Callable[[], float]
@@ -82,12 +75,7 @@ class Tallies(Observer):
         self.reconnects = 0  # of connections for commands
 
     def count_from_zero(self, places: Iterable[Labels], queues: Iterable[str]) -> None:
-        """Have a count of all that may happen to these: otherwise the first time would not be an increase.
-
-        Args:
-            places: Names of tasks, each with its queue.
-            queues: Names of queues.
-        """
+        """Have a count of all that may happen to these: otherwise the first time would not be an increase."""
         for task, queue in [*places, *(labels for counts in self.jobs.values() for labels in list(counts))]:
             for counts in self.jobs.values():
                 if task:

@@ -248,12 +248,7 @@ def serve(host: str, port: int, *, registry: CollectorRegistry = REGISTRY) -> Ge
 
 
 class _Declared(Collection[str]):
-    """Names that are declared in code, now or later.
-
-    Args:
-        registered: The names that are registered now.
-        further: Names beyond these.
-    """
+    """Names that are declared in code, now or later."""
 
     def __init__(self, registered: Callable[[], Iterable[str]], further: Collection[str]) -> None:
         self._registered = registered

@@ -64,13 +64,7 @@ class MailboxMessage(Generic[T]):
 
 
 class Fetch(Place):
-    """The call of one fetch, which is done when it has messages, or at once if it does not wait and there are none.
-
-    Args:
-        codec: How its messages are read.
-        terms: The most messages, the life of the claim and the longest age in milliseconds.
-        waits: Whether to join the line when there are none.
-    """
+    """The call of one fetch, which is done when it has messages, or at once if it does not wait and there are none."""
 
     __slots__ = ("_codec", "_keys", "_terms")
 

@@ -22,12 +22,6 @@ _MOST_BYTES = 8 * 2**20  # likewise
 class Post(Generic[T]):
     """The sender to one mailbox.
 
-    Args:
-        name: Whose mailbox.
-        message_type: The type of its messages; None for any JSON.
-        max_messages: How many may be unread, 1 to 1,000,000; one more drops the oldest.
-        max_age: How long messages are kept unread, in seconds; None sets no limit.
-
     Raises:
         ValueError: `max_age` is not above 0, or `max_messages` is out of range.
         TypeError: JSON cannot represent `message_type`.

@@ -37,15 +37,7 @@ class Joining(NamedTuple):
 
 
 class MemberState(LeaseState):
-    """A membership, from its joining until it is released or lost.
-
-    Args:
-        roster: That of the group, opened for `user`.
-        user: What the roster is open for.
-        holder: The member's id.
-        joining: The value with which it joined.
-        asked_at: When it asked to join, by the local monotonic clock.
-    """
+    """A membership, from its joining until it is released or lost."""
 
     __slots__ = (
         "_has_joined",

@@ -58,11 +58,7 @@ class Rosters:
 
 
 class Roster:
-    """The members of a group, kept up to date as long as there is a user.
-
-    Args:
-        place: Where the group is.
-    """
+    """The members of a group, kept up to date as long as there is a user."""
 
     def __init__(self, session: Session, place: Place) -> None:
         self.session = session

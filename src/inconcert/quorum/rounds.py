@@ -98,14 +98,7 @@ class QuorumRound(asyncio.Future[bool]):
 
 
 class QuorumHolding:
-    """The grants of one holder on the servers.
-
-    Args:
-        name: Which lock, as errors name it.
-        peers: The servers.
-        keys: The lock's keys, the same on each server.
-        ttl_ms: Life of each grant, in milliseconds.
-    """
+    """The grants of one holder on the servers."""
 
     __slots__ = ("_name", "_shares", "_ttl_ms", "holder")
 

@@ -20,11 +20,7 @@ _QUIET = 5.0  # seconds in which one process asks; what closed a circle has wait
 
 
 class Detector:
-    """Detects deadlocks, while its coordinator is open.
-
-    Args:
-        reporter: Answers for this process, and notes the deadlocks that it has logged.
-    """
+    """Detects deadlocks, while its coordinator is open; the reporter notes those that were logged."""
 
     def __init__(self, session: Session, keys: Keyspace, reporter: Reporter) -> None:
         self._session = session

@@ -17,11 +17,6 @@ _MOST = 20  # consumers that are told of
 async def explain_items(ref: SessionRef, name: str, ask: Callable[[], Awaitable[Inspection | Reason]]) -> Explanation:
     """The service of a queue of items.
 
-    Args:
-        ref: Refers to the open session.
-        name: Which queue.
-        ask: Asks the processes.
-
     Raises:
         InvalidName: No queue can have this name.
     """

@@ -45,9 +45,6 @@ class _Place(NamedTuple):
 class JobQuestion:
     """Why one job does not run.
 
-    Args:
-        tasks: The facts about them.
-
     Raises:
         InvalidName: `job_id` is not a job id.
     """

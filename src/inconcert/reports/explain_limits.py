@@ -31,14 +31,7 @@ async def explain_limits(
 ) -> Reason | None:
     """The limit that holds this delayed job back; None if nothing does.
 
-    Args:
-        session: The open session.
-        keys: The keys of its partition.
-        job_id: Which job.
-        task: The name of its task.
-        queue: The name of its queue.
-        due: When it is due, in words; None if that is not known.
-        running: The ids of all jobs that run: those of other tasks may have a place in a limit that is shared.
+    Of all jobs the running ones are given: those of other tasks may have a place in a limit that is shared.
     """
     found: _Line | None = None
     holders: list[str] = []

@@ -13,11 +13,6 @@ _MOST = 20  # members that are told of
 async def explain_members(ref: SessionRef, name: str, ask: Callable[[], Awaitable[Inspection | Reason]]) -> Explanation:
     """Explain a group by its members.
 
-    Args:
-        ref: Refers to the open session.
-        name: Which group.
-        ask: Asks the processes.
-
     Raises:
         InvalidName: No group can have this name.
     """

@@ -23,12 +23,6 @@ _LATE_AFTER = 15.0  # seconds: that after which another worker looks, if one has
 async def explain_schedule(ref: SessionRef, keyspace: JobKeyspace, tasks: Tasks, id_: str) -> Explanation:
     """The next run of a schedule, or the reason why there is none.
 
-    Args:
-        ref: Refers to the open session.
-        keyspace: The keys of all jobs.
-        tasks: The facts about them.
-        id_: Which schedule.
-
     Raises:
         UnknownSchedule: There is none of this id.
         InvalidName: No schedule can have this id.

@@ -42,13 +42,7 @@ _ITEMS = 20  # that are told of each consumer
 
 
 class OwnReport:
-    """Looks at one process, while its coordinator is open.
-
-    Args:
-        label: The coordinator's.
-        redact: Gives the text to show for a kind and a name in place of the name; None shows names.
-        opened_at: Since when the coordinator is open, in seconds since 1970.
-    """
+    """Looks at one process, while its coordinator is open."""
 
     def __init__(
         self, session: Session, label: str | None, redact: Callable[[str, str], str] | None, opened_at: float

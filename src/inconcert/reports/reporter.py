@@ -44,12 +44,7 @@ def report_keys(keys: Keyspace) -> ReportKeys:
 
 
 class Reporter:
-    """One process's answers, while its coordinator is open.
-
-    Args:
-        label: The coordinator's.
-        redact: Gives the text to show for a kind and a name in place of the name; None shows names.
-    """
+    """One process's answers, while its coordinator is open."""
 
     def __init__(self, session: Session, keys: Keyspace, label: str | None, redact: Redact | None) -> None:
         self._session = session
@@ -74,11 +69,7 @@ class Reporter:
             await asyncio.wait(self._answering)
 
     async def report(self, entries: int) -> "ProcessReport":
-        """The leases and waits of this process, read in as many turns of the event loop as it takes.
-
-        Args:
-            entries: How many of each at most; those that came first, for which others may wait.
-        """
+        """The first leases and waits of this process, so many of each, read in as many turns as it takes."""
         if self._own is None:
             self._own = (await _own_report())(self._session, self._label, self._redact, self._opened_at)
         return await self._own.look(entries, self.told)

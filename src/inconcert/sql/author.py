@@ -35,13 +35,7 @@ class _Opening(NamedTuple):
 
 
 class Author:
-    """Makes rows in this process, whether the coordinator is open or not.
-
-    Args:
-        key_ring: What jobs are signed with.
-        observers: Who is told what happens.
-        keep: How long the rows of jobs stay.
-    """
+    """Makes rows in this process, whether the coordinator is open or not."""
 
     def __init__(self, keys: Keyspace, key_ring: KeyRing, observers: Observers, jobs: JobKeyspace, keep: Keep) -> None:
         self._keys = keys

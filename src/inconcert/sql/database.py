@@ -36,9 +36,6 @@ async def uncut(work: Coroutine[Any, Any, T]) -> T:
 class Database:
     """A database that has the table of an outbox.
 
-    Args:
-        engine: With whichever driver.
-
     Raises:
         TypeError: It is not an engine of SQLAlchemy.
         ValueError: It is one of another kind of database.

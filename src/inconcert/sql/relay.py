@@ -36,11 +36,7 @@ _LONGEST_PAUSE = 2.0  # seconds between tries while the database or the server i
 
 
 class Relay:
-    """One relay.
-
-    Args:
-        rows: The rows of the namespace.
-    """
+    """One relay."""
 
     def __init__(self, ref: SessionRef, keyspace: JobKeyspace, rows: Rows, database: Database) -> None:
         self.woken = asyncio.Event()  # set when rows may have been written

@@ -163,11 +163,7 @@ def new_table() -> Table:
 
 
 class Rows:
-    """The rows of one namespace. Each method is one statement, but for `settle`.
-
-    Args:
-        dialect: `postgresql` or `sqlite`.
-    """
+    """The rows of one namespace. Each method is one statement, but for `settle`."""
 
     def __init__(self, namespace: str, dialect: str) -> None:
         self._namespace = namespace

@@ -6,13 +6,7 @@ from inconcert._redis.wire.call import Call
 
 
 class PlainCall(Call):
-    """A command that is not a script.
-
-    Args:
-        name: Such as `HGETALL`.
-        key: Its first argument.
-        args: The others.
-    """
+    """A command that is not a script."""
 
     __slots__ = ()
 

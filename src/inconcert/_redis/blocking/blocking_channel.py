@@ -52,16 +52,11 @@ class BlockingServer(Protocol):
 
 
 class BlockingChannel:
-    """Runs commands; any thread may.
-
-    Args:
-        server: Where they go.
-        timeout: How long a call may take, waiting for other threads and reconnecting included, in seconds.
-    """
+    """Runs commands; any thread may."""
 
     def __init__(self, server: BlockingServer, *, timeout: float) -> None:
         self._server = server
-        self._timeout = timeout
+        self._timeout = timeout  # of a call, waiting for other threads and reconnecting included, in seconds
         self._turn = threading.Lock()
         self._was_connected = False
 

@@ -34,11 +34,7 @@ _AS_WHOM = {"username", "password", "credential_provider", "client_name", "drive
 
 
 def pool_for(parts: ServerUrl, *, timeout: float) -> BlockingPool:
-    """A pool for a URL.
-
-    Args:
-        parts: The URL of a server, of its Sentinels, or of a cluster, whose first node it leads to.
-        timeout: How long each step of connecting may take, in seconds.
+    """A pool for the URL of a server, of its Sentinels, or of a cluster, whose first node it leads to.
 
     Raises:
         ValueError: An option is not one of the driver's.
@@ -57,11 +53,7 @@ def pool_for(parts: ServerUrl, *, timeout: float) -> BlockingPool:
 
 
 def twin_of(pool: Pool, *, timeout: float) -> BlockingPool | None:
-    """A pool that leads where this asynchronous one leads, with the same user and certificates.
-
-    Args:
-        pool: The asynchronous one, which may be in use by another thread.
-        timeout: How long each step of connecting may take, in seconds.
+    """A pool that leads where an asynchronous one does, which another thread may use, with its user and certificates.
 
     Returns:
         None if its connections are not of one of the driver's own classes, or are set up by the user's code.

@@ -6,17 +6,12 @@ from inconcert._redis.protocol.replies import ErrorReply, is_passing
 
 
 class OneServer:
-    """One connection for commands to one server, and others when they are asked for.
-
-    Args:
-        pool: How to connect to it.
-        timeout: How long each step of connecting may take, in seconds.
-    """
+    """One connection for commands to one server, and others when they are asked for."""
 
     is_cluster = False
 
     def __init__(self, pool: BlockingPool, *, timeout: float) -> None:
-        self._timeout = timeout
+        self._timeout = timeout  # of each step of connecting, in seconds
         self._wire: BlockingWire | None = None
         self._pool = pool
         self.database = int(self._pool.connection_kwargs.get("db") or 0)

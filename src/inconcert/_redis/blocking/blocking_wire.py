@@ -25,17 +25,13 @@ _READ = 64 * 2**10  # bytes at once
 class BlockingWire:
     """A connection, connected.  One thread at a time may use it.
 
-    Args:
-        connection: Made by the driver, and not connected yet.
-        timeout: How long each step of connecting may take, in seconds.
-
     Raises:
         Unavailable: Nothing answered in time, or the server refused.
     """
 
     def __init__(self, connection: redis.connection.AbstractConnection, *, timeout: float) -> None:
         self._connection = connection
-        self._timeout = timeout
+        self._timeout = timeout  # of each step of connecting, in seconds
         self._parser = hiredis.Reader(replyError=ErrorReply, notEnoughData=_NOTHING)
         try:
             cast("Any", connection).connect()

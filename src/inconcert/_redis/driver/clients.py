@@ -33,11 +33,7 @@ def check_client(who_takes: str, client: object) -> ServerClient:
 
 
 def client_options(*, timeout: float | None) -> dict[str, Any]:
-    """Options of every client that is made here.
-
-    Args:
-        timeout: Longest wait to connect, and for a reply, in seconds.
-    """
+    """Options of every client that is made here: it waits for so many seconds to connect, and for a reply."""
     return {
         "client_name": "inconcert",
         "socket_timeout": timeout,

@@ -19,13 +19,7 @@ _NO_PASSWORD = ("Authentication required", "HELLO must be called with the client
 
 
 def cannot_connect(error: Exception, connection: Connection, *, timeout: float) -> Unavailable:
-    """The error to raise for one that the driver raised while connecting or logging in.
-
-    Args:
-        error: What the driver raised; also what escapes it when a transport dies (AttributeError).
-        connection: The connection that it tried to make.
-        timeout: How long it was given, in seconds.
-    """
+    """The error for what the driver raised, or let through (AttributeError), while connecting or logging in."""
     return Unavailable(_why(error, connection, timeout))
 
 

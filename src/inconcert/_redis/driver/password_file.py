@@ -6,12 +6,7 @@ from redis.credentials import CredentialProvider
 
 
 class PasswordFile(CredentialProvider):
-    """Logs in with the content of a file, which is read for each connection: it may be replaced at any time.
-
-    Args:
-        path: The file; white space at its end does not count.
-        username: The user; None for the default one.
-    """
+    """Logs in with the content of a file, without the white space at its end; it may be replaced at any time."""
 
     def __init__(self, path: Path, username: str | None) -> None:
         self._path = path

@@ -65,12 +65,7 @@ class ServerProcess:
 
     @classmethod
     def spawn(cls, folder: Path, command: Sequence[str], *, lock: int | None = None) -> Self:
-        """Start it; if this fails, the folder is gone.
-
-        Args:
-            folder: Where the server has its files.
-            command: Its command line.
-            lock: A descriptor that stays open as long as the server runs.
+        """Start it; if this fails, the folder is gone. The lock is a descriptor that stays open while the server runs.
 
         Raises:
             OSError: The system does not allow it.
@@ -98,11 +93,7 @@ class ServerProcess:
         return process
 
     async def answers(self, ask: Callable[[], Awaitable[bytes]], expected: bytes) -> None:
-        """Return when the server answers as expected.
-
-        Args:
-            ask: Ask it; returns nothing if there is no answer.
-            expected: What the answer contains.
+        """Return when the server answers something that contains what is expected.
 
         Raises:
             Unavailable: The server ended, or did not answer so in time; with its log.

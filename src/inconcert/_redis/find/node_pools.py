@@ -63,12 +63,6 @@ class NodePools:
         return pool
 
     def reachable(self, host: str, port: int, asked: str) -> Address:
-        """The address of a node that another has named.
-
-        Args:
-            host: Its host as it was named; empty for that of the other.
-            port: Its port.
-            asked: The host of the other.
-        """
+        """The address of a node that the one at the host `asked` has named; with an empty host it means its own."""
         address = (host if host not in ("", "?") else asked, port)
         return self._remap(address) if self._remap is not None else address

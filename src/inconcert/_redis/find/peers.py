@@ -32,11 +32,7 @@ class Answer(NamedTuple):
 
 
 class Peer:
-    """One server among several.
-
-    Args:
-        client: The user's client; the user closes it.
-        timeout: Longest time for one request, connecting included, in seconds.
+    """One server among several, by the user's client, which the user closes.
 
     Raises:
         TypeError: `client` is not a `redis.asyncio.Redis`.
@@ -44,7 +40,7 @@ class Peer:
 
     def __init__(self, client: Client, *, timeout: float) -> None:
         self._pool = check_client("each server needs", client).connection_pool
-        self._timeout = timeout
+        self._timeout = timeout  # of a request, connecting included, in seconds
         # its address, without secrets: `host:port`, a socket's path, or the name that Sentinel knows it by
         self.title = _title(self._pool)
 

@@ -30,28 +30,21 @@ class _Asked(NamedTuple):
 
 
 class Replicas:
-    """The connection for `WAIT`, opened when it is first needed.
-
-    Args:
-        pool: Where the connection comes from.
-        count: How many replicas must acknowledge.
-        timeout: How long a call may take, reconnecting included, in seconds.
-    """
+    """The connection for `WAIT`, opened when it is first needed."""
 
     def __init__(self, pool: Pool, count: int, *, timeout: float) -> None:
         # how long the replicas have, in seconds
         self.patience = timeout / 4  # less than the time after which a silent connection is replaced
-        self._count = count
+        self._count = count  # how many replicas must acknowledge
         self._channel = Channel(pool, timeout=timeout, reconnected=lambda _: None)
         self._is_open = False
         self._asked: list[_Asked] = []
         self._runner: asyncio.Task[None] | None = None
 
     async def acknowledged(self, writes: Writes) -> int:
-        """Send writes, and return how many replicas have them; as soon as there are enough.
+        """Send the calls that this makes, and return how many replicas have them; as soon as there are enough.
 
-        Args:
-            writes: Makes the calls; called again if the connection is lost, because `WAIT` then says nothing.
+        It is called again if the connection is lost, because `WAIT` then says nothing.
 
         Raises:
             InconcertError: A write failed.

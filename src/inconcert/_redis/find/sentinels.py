@@ -27,19 +27,12 @@ class _Report(NamedTuple):
 
 
 class Sentinels(redis.asyncio.sentinel.Sentinel):
-    """The Sentinels of one master, as the driver's pools ask them.
-
-    Args:
-        nodes: Their addresses.
-        service: The name by which they know the master.
-        timeout: How long they may take to answer, in seconds.
-        options: Options of the connections to them.
-    """
+    """The Sentinels of one master, as the driver's pools ask them."""
 
     def __init__(self, nodes: tuple[Node, ...], service: str, *, timeout: float, options: dict[str, Any]) -> None:
         super().__init__(nodes, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
-        self._service = service
-        self._timeout = timeout
+        self._service = service  # the name by which they know the master
+        self._timeout = timeout  # of all of them together, in seconds
         self._known: _Report | None = None
         self._asking: asyncio.Task[Node] | None = None
 

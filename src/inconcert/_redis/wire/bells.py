@@ -37,20 +37,13 @@ _LATE = 1.0  # seconds beyond that, after which a call behind it goes elsewhere
 
 
 class Bells:
-    """The bells that the consumers of a session listen for.
-
-    Args:
-        pool: Where the connection comes from.
-        channel: Returns tokens that no sleeper here waits for, and runs what could not be run here.
-        key: The session's own bell.
-        timeout: How long the server may take to answer beyond the sleep itself, in seconds.
-    """
+    """The bells that the consumers of a session listen for."""
 
     def __init__(self, pool: Pool, channel: Commands, key: str, *, timeout: float) -> None:
         self._pool = pool
-        self._channel = channel
-        self._key = key
-        self._timeout = timeout
+        self._channel = channel  # returns tokens that no sleeper here waits for, and runs what could not be run here
+        self._key = key  # the session's own bell
+        self._timeout = timeout  # seconds that the server may take beyond the sleep itself
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._wire: Wire | None = None
@@ -291,12 +284,7 @@ class _Sleepers(Protocol):
 
 
 class Sleeper:
-    """One consumer's sleep.
-
-    Args:
-        bells: Where it sleeps.
-        keys: The bells that wake it.
-    """
+    """One consumer's sleep."""
 
     def __init__(self, bells: _Sleepers, keys: tuple[str, ...]) -> None:
         self.keys = keys

@@ -17,12 +17,7 @@ _NO_SCRIPT = Script("hello", "")
 
 
 class Greeting(Call):
-    """A `HELLO` under way to a channel's server.
-
-    Args:
-        channel: The channel that sends it.
-        expects_cluster: Whether the server is to be a node of a cluster.
-    """
+    """A `HELLO` under way to a channel's server."""
 
     __slots__ = ("_expects_cluster",)
 

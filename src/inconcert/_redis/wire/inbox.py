@@ -89,16 +89,11 @@ class Messages(Protocol):
 
 
 class Inbox:
-    """The inbox of one process.
-
-    Args:
-        pubsub: The connection, used for nothing else.
-        channel: Where to listen, this process's own.
-    """
+    """The inbox of one process."""
 
     def __init__(self, pubsub: Messages, channel: str) -> None:
         self._channel = channel
-        self._pubsub = pubsub
+        self._pubsub = pubsub  # used for nothing else
         self._receivers: dict[str, InboxReceiver] = {}
         self._unclaimed: dict[str, Callable[[str, str], None]] = {}
         # called with kind, address and rest, when a message comes for an address that is not registered, and

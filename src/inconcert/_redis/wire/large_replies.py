@@ -17,14 +17,10 @@ _WINDOW = 512 * 2**10  # bytes of large replies on their way; if one has more, t
 
 
 class LargeReplies:
-    """The large replies of one channel.
-
-    Args:
-        submit: Sends a call; its time begins then.
-    """
+    """The large replies of one channel."""
 
     def __init__(self, submit: Callable[[Call], None]) -> None:
-        self._submit = submit
+        self._submit = submit  # the time of a call begins then
         self._line: deque[_Again] = deque()
         self._bytes = 0  # of those on their way
 
@@ -57,20 +53,14 @@ class LargeReplies:
 
 
 class _Again(Call):
-    """A call that is sent again with room for its reply.
-
-    Args:
-        call: The call, which gets what comes of it.
-        size: How many bytes the reply has, about.
-        line: Where its end is noted.
-    """
+    """A call that is sent again with room for its reply."""
 
     __slots__ = ("_line", "call", "size")
 
     def __init__(self, call: Call, size: int, line: LargeReplies) -> None:
         super().__init__(call.command.with_room(), must_run=True)  # its end lets the next one follow
-        self.call = call
-        self.size = size
+        self.call = call  # gets what comes of it
+        self.size = size  # bytes of the reply, about
         self._line: LargeReplies | None = line
 
     def answered(self, reply: Reply) -> None:

@@ -42,21 +42,14 @@ class LinkUser(Protocol):
 
 
 class Link:
-    """Keeps one wire of a user open.
-
-    Args:
-        pool: Where connections come from and return to.
-        user: Receives wires and replies.
-        timeout: Longest time that one try to connect may take, in seconds.
-        purpose: What the link is for, as log lines name it.
-    """
+    """Keeps one wire of a user open."""
 
     def __init__(self, pool: Pool, user: LinkUser, *, timeout: float, purpose: str) -> None:
         self._pool = pool
         self._user = user
         self.received = user.received  # without a wrapper, because it is called for every reply
-        self._timeout = timeout
-        self._purpose = purpose
+        self._timeout = timeout  # of one try to connect, in seconds
+        self._purpose = purpose  # as log lines name it
         self._wire: Wire | None = None
         self._connected_at = 0.0
         self._is_given_up = False  # whether we dropped the current wire

@@ -52,21 +52,14 @@ class PubSub:
     """A connection with any number of channels, each with any number of listeners.
 
     A subclass may subscribe to channels in another way.
-
-    Args:
-        pool: Where the connection comes from.
-        timeout: How long the server may take to answer, in seconds.
-        purpose: Its purpose, as log messages name it.
-        ping_every: How long the connection may be silent before the server is asked for a sign of life, in seconds; by
-            default 15.
     """
 
     _verb: Literal["SUBSCRIBE", "SSUBSCRIBE"] = "SUBSCRIBE"
 
     def __init__(self, pool: Pool, *, timeout: float, purpose: str, ping_every: float | None = None) -> None:
-        self._timeout = timeout
-        self._ping_every = ping_every or _PING_EVERY
-        self._purpose = purpose
+        self._timeout = timeout  # seconds that the server may take to answer
+        self._ping_every = ping_every or _PING_EVERY  # seconds of silence, after which a sign of life is asked for
+        self._purpose = purpose  # as log messages name it
         self._link = Link(pool, self, timeout=timeout, purpose=purpose)
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
@@ -101,12 +94,7 @@ class PubSub:
         return each_in_turns("ending a subscription", ends, lambda end: end(error))
 
     async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
-        """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.
-
-        Args:
-            channel: The channel, or a glob.
-            listener: Receives the messages.
-            is_pattern: Whether `channel` is a glob, for all channels that match.
+        """Subscribe a listener to a channel or a glob until `forget`: it gets all that is published after this returns.
 
         Raises:
             NotConnected: The coordinator is closing.

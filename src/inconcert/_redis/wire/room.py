@@ -15,27 +15,18 @@ from inconcert.errors import Unavailable
 
 
 class Room:
-    """The callers that wait.
-
-    Args:
-        has_more_than: Whether more bytes than these are under way, or too many calls.
-        timeout: How long nothing is answered until those that wait are sent away, in seconds.
-    """
+    """The callers that wait."""
 
     def __init__(self, has_more_than: Callable[[int], bool], *, timeout: float) -> None:
         # those that wait, by the bytes that may be under way when they are let in; empty if nobody waits
         self.lines: dict[int, deque[_Waiting]] = {}
-        self._has_more_than = has_more_than
-        self._timeout = timeout
+        self._has_more_than = has_more_than  # whether more bytes than these are under way, or too many calls
+        self._timeout = timeout  # seconds without an answer, after which those that wait are sent away
         self._loop = asyncio.get_running_loop()
         self._served_at = 0.0  # when a reply last came while callers waited
 
     async def wait(self, most: int, call: Call | None = None) -> None:
-        """Wait until there may be room.
-
-        Args:
-            most: Bytes that may be under way then.
-            call: The call to submit, if it is large and known.
+        """Wait until no more bytes than this may be under way; for this call, if it is large and known.
 
         Raises:
             Unavailable: `send_away` was called after a whole timeout without an answer.
@@ -66,12 +57,7 @@ class Room:
                 del self.lines[most]
 
     def send_away(self, now: float, why: str) -> None:
-        """Fail those that waited while nothing was answered for a whole timeout.
-
-        Args:
-            now: By the loop's clock.
-            why: Why nothing was answered.
-        """
+        """Fail those that waited while nothing was answered for a whole timeout."""
 
         def end(waiting: _Waiting) -> None:
             if not waiting.done():

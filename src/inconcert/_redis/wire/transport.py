@@ -37,11 +37,7 @@ class Commands(Protocol):
         """Write submitted calls now, so that the server works on them during the rest of the turn."""
 
     async def has_room(self, key: str, call: Call | None = None) -> None:
-        """Wait while too many calls or bytes are under way to where this key is: back-pressure for new calls.
-
-        Args:
-            key: The first key of the call to be submitted.
-            call: The call itself; needed if it may be large.
+        """Wait while too many calls or bytes are under way to where this key is, for this call, if it may be large.
 
         Raises:
             Unavailable: No call was answered for a whole call timeout.

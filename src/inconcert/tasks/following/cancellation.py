@@ -24,14 +24,7 @@ _AT_ONCE = 250  # queues in which one script looks
 async def cancel(
     session: Session, keyspace: JobKeyspace, keys: JobKeys, place: QueueKeys, ids: Sequence[str]
 ) -> Sequence[int]:
-    """Have the server cancel jobs of one queue, and notify those that wait for them; and return its answer for each.
-
-    Args:
-        session: The open session.
-        keyspace: The keys of all jobs.
-        keys: The keys of their partition.
-        place: Their queue; of a job that is in its queue, or runs, it may be another.
-        ids: Which jobs, at most 250.
+    """Have the server cancel at most 250 jobs of one queue, notify those that wait for them, and return each answer.
 
     Cost: 1 round trip, and 1 more for each 2,000 of their steps and messages. If others run after them, 1 and 1 more
         for each 100 of these. If some are delayed in another queue by then, 1 and 1 more for each of these queues.

@@ -75,12 +75,7 @@ class Page(NamedTuple):
 
 
 class Feed:
-    """The stream of one job.
-
-    Args:
-        keys: The keys of the job's partition.
-        address: The address to which the server sends that it has ended.
-    """
+    """The stream of one job."""
 
     def __init__(self, session: Session, keys: JobKeys, job_id: str, address: str) -> None:
         self._session = session

@@ -30,10 +30,6 @@ def packed_name(name: str) -> str:
 class JobMessage:
     """The sender of one message to a job.
 
-    Args:
-        origin: Where it is sent from.
-        name: What the message is about.
-
     Raises:
         InvalidName: `name` is empty or longer than 512 bytes.
         InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.

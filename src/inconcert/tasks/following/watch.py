@@ -55,11 +55,7 @@ class Watches:
 
 
 class Watch(InboxReceiver):
-    """The waiters of this process for one job.
-
-    Args:
-        keys: The keys of the job's partition.
-    """
+    """The waiters of this process for one job."""
 
     def __init__(self, session: Session, keys: JobKeys, job_id: str) -> None:
         self.session = session

@@ -22,11 +22,7 @@ _MOST_TIMES = 1000  # in one reply
 
 
 class DeadJobs:
-    """The dead-lettered jobs of all partitions.
-
-    Args:
-        dead_letters: The dead letters of each partition.
-    """
+    """The dead-lettered jobs of all partitions."""
 
     def __init__(self, ref: SessionRef, keyspace: JobKeyspace, dead_letters: Sequence[DeadLetters]) -> None:
         self._ref = ref

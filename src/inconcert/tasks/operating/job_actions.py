@@ -27,11 +27,7 @@ Act: TypeAlias = Callable[[JobKeys, QueueKeys, Sequence[JobInfo]], Awaitable[int
 
 
 class JobActions:
-    """Acts on many jobs at once.
-
-    Args:
-        dead_letters: The dead letters of each partition.
-    """
+    """Acts on many jobs at once."""
 
     def __init__(self, ref: SessionRef, keyspace: JobKeyspace, dead_letters: Sequence[DeadLetters]) -> None:
         self._ref = ref

@@ -95,14 +95,7 @@ class _Pair(NamedTuple):
 
 
 class JobWalk:
-    """The jobs of some states, one portion after the other.
-
-    Args:
-        statuses: Which states, in the order of a job's life.
-        queue: Only this queue; None for all.
-        task: Only this task; None for all.
-        at_once: How many jobs to read at once.
-    """
+    """The jobs of some states, one portion after the other."""
 
     def __init__(
         self,

@@ -87,17 +87,9 @@ async def read_stats(
     keyspace: JobKeyspace,
     workers: Workers,
     queues: Sequence[str],
-    limits: Mapping[str, tuple[str, Limit]],
+    limits: Mapping[str, tuple[str, Limit]],  # of each task that has one: its queue, and its limit
 ) -> TaskStats:
-    """Count the work in these queues; see `Tasks.stats`.
-
-    Args:
-        session: The open session.
-        keyspace: The keys of all jobs.
-        workers: Who runs them.
-        queues: Names of queues.
-        limits: Task -> its queue, and its limit; of those that have one.
-    """
+    """Count the work in these queues; see `Tasks.stats`."""
     starts = range(0, max(1, len(queues)), _QUEUES_AT_ONCE)  # without queues, the workers and the dead
     portions = [queues[start : start + _QUEUES_AT_ONCE] for start in starts]
     running, consumers = await workers.running(), await workers.consumers()

@@ -23,15 +23,9 @@ _MOST = 100  # jobs, and pairs of a parent and its child, at once
 async def replay_dependants(
     session: Session, keyspace: JobKeyspace, dead_letters: Sequence[DeadLetters], job_id: str
 ) -> list[str]:
-    """Let what was dead-lettered because of a job wait for it again, and what was because of that; returns the ids.
+    """Let what was dead because of a job, which is not now, wait for it again, and what was because of that.
 
     The jobs behind those that are not dead are found as well: an earlier call may have been stopped there.
-
-    Args:
-        session: The open session.
-        keyspace: The keys of all jobs.
-        dead_letters: Those of each partition.
-        job_id: A job that is not dead-lettered now.
     """
     return await _Replay(session, keyspace, dead_letters, job_id).run()
 
