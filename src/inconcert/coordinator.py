@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
 from inconcert._core.made_once import MadeOnce
@@ -156,8 +156,7 @@ class Coordinator(TaskCoordinator):
         self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
         self._timeout = durations.call_timeout("a coordinator", timeout)
         self._layout = Layout(partitions, chat_groups).checked()
-        is_source = hasattr(url, "anew")
-        self._source = cast("Source", url) if is_source else source_of(cast("str", url))
+        self._source = url if isinstance(url, Source) else source_of(url)
         self._stand_in: StandIn | None = None
         self._conditions = Conditions.checked(failover_guard, replicas, is_cluster=self._source.is_cluster)
         keys = Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)

@@ -64,7 +64,7 @@ async def test_certificate_for_another_host_is_refused(server: RealServer, tmp_p
             await concert.__aenter__()
         source: Any = concert._source
         with (
-            blocking_channel(source._new_client(timeout=5).connection_pool) as channel,
+            blocking_channel(source.new_client(timeout=5).connection_pool) as channel,
             pytest.raises(Unavailable, match=r"(?i)hostname mis"),
         ):
             channel.run(Command(Script("tests/one", "return 1"), ("key",), ()))

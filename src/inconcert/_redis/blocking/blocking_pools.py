@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from inconcert._redis.driver.clients import client_options, login_options
-from inconcert._redis.find.sentinel_source import master_options, sentinel_options
+from inconcert._redis.find.sentinels import master_options, sentinel_options
 from inconcert._redis.wire.wire import Pool
 from inconcert._rules.urls import ServerUrl
 

@@ -11,12 +11,14 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import anyio
+import redis.asyncio.connection
 import redis.asyncio.sentinel
 import redis.exceptions
 
+from inconcert._redis.driver.clients import client_options, login_options
 from inconcert._redis.protocol.commands import pack
 from inconcert._redis.wire.wire import Pool
-from inconcert._rules.urls import Node
+from inconcert._rules.urls import Node, ServerUrl
 
 _GRACE = 0.1  # seconds that the other Sentinels have after the first answer; longer if that took longer
 
@@ -108,3 +110,24 @@ async def _ask(pool: Pool, service: str) -> _Report:
 def _title(pool: Pool) -> str:
     options: dict[str, Any] = pool.connection_kwargs
     return f"{options['host']}:{options['port']}"
+
+
+def master_options(parts: ServerUrl, *, timeout: float | None) -> dict[str, Any]:
+    """Options of a client of the master, but for its address, which the Sentinels name."""
+    options: dict[str, Any] = dict(cast("Any", redis.asyncio.connection).parse_url(parts.url))
+    for name in "host", "port", "connection_class":
+        options.pop(name, None)
+    options["ssl"] = parts.url.startswith("rediss:")
+    return client_options(timeout=timeout) | login_options(parts) | options
+
+
+def sentinel_options(parts: ServerUrl, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of connections to the Sentinels: with the certificates of the master's, and a login of their own."""
+    username, password = parts.sentinel_login
+    return {
+        **client_options(timeout=options["socket_timeout"]),
+        **{name: value for name, value in options.items() if name.startswith(("ssl", "socket_"))},
+        "username": username,
+        "password": password,
+        "protocol": 2,
+    }

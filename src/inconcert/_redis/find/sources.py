@@ -2,8 +2,9 @@
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Self, cast
 
 import redis.asyncio
 from redis.asyncio.cluster import ClusterNode
@@ -18,42 +19,38 @@ from inconcert._redis.driver.clients import (
 )
 from inconcert._redis.embedded.embedded import EmbeddedServer
 from inconcert._redis.embedded.embedded_cluster import EmbeddedCluster
-from inconcert._redis.find.sentinel_source import SentinelSource
+from inconcert._redis.find.sentinels import Sentinels, master_options, sentinel_options
 from inconcert._rules.urls import ServerUrl, parse_url
 
 _log = logging.getLogger("inconcert.redis")
 
+_SENTINELS_WITHIN = 2.0  # seconds for all Sentinels together to answer; one answer is enough
 
-class Source(Protocol):
-    """The source of the client."""
 
-    @property
-    def url(self) -> str | None:
-        """The server's URL without secrets; None if not known."""
-        ...
+class Source(ABC):
+    """The source of the client: one that is made here at each opening, unless a subclass says otherwise."""
 
-    @property
-    def database(self) -> int:
-        """The number of the database that its connections select."""
-        ...
-
-    @property
-    def is_cluster(self) -> bool:
-        """True if it leads to a cluster."""
-        ...
+    url: str | None = None  # the server's, without secrets; None if not known
+    database = 0  # the number of the database that its connections select
+    is_cluster = False
+    _client: Client | None = None
 
     async def open(self, *, timeout: float) -> Client:
-        """Prepare the client; it need not be connected.
-
-        Args:
-            timeout: Longest wait of a client of ours to connect, and for a reply, in seconds.
-        """
-        ...
+        """Prepare the client, by `new_client`; it need not be connected."""
+        self._client = self.new_client(timeout=timeout)
+        return self._client
 
     async def close(self) -> None:
         """Close what was opened here, and nothing else."""
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                await client.aclose()
+            except RuntimeError as error:  # a command of the user's was on an event loop that is closed by now
+                _log.warning("the client of the driver: a connection could not be closed: %s", error)
 
-    def anew(self, *, is_forked: bool) -> "Source":
+    @abstractmethod
+    def anew(self, *, is_forked: bool) -> Self:
         """The equivalent for another event loop, while this is open on one that cannot close it.
 
         Args:
@@ -63,7 +60,10 @@ class Source(Protocol):
         Raises:
             RuntimeError: There is no equivalent.
         """
-        ...
+
+    @abstractmethod
+    def new_client(self, *, timeout: float | None) -> Client:
+        """Make a client that waits this long to connect, and for a reply; None for ever."""
 
 
 def embedded_source(data_dir: str | os.PathLike[str] | None, masters: int | None) -> Source:
@@ -87,67 +87,91 @@ def source_of(url: str) -> Source:
         ValueError: `url` is not a valid server URL, or an option of it is not one of the driver's.
     """
     parts = parse_url(url)
-    if parts.topology == "cluster":
-        return ClusterSource(parts)
-    return SentinelSource(parts) if parts.topology == "sentinel" else UrlSource(parts)
+    return {"cluster": ClusterSource, "sentinel": SentinelSource}.get(parts.topology, UrlSource)(parts)
 
 
-class UrlSource:
+class UrlSource(Source):
     """A client made for the URL of one server.
 
     Raises:
         ValueError: An option is not one of the driver's.
     """
 
-    is_cluster = False
-
     def __init__(self, parts: ServerUrl) -> None:
         self.url = parts.shown
         self._parts = parts
-        self._client: ServerClient | None = None
         with parts.naming_options():
-            pool = self._new_client(timeout=None).connection_pool
-            pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O
+            self._check()
+
+    def anew(self, *, is_forked: bool) -> Self:  # noqa: ARG002 - it is the same for both
+        return type(self)(self._parts)
+
+    def _check(self) -> None:
+        """Make a client, to see whether the driver takes all options."""
+        pool = cast("ServerClient", self.new_client(timeout=None)).connection_pool
+        pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O
         self.database = _database(pool)
 
-    async def open(self, *, timeout: float) -> Client:
-        self._client = self._new_client(timeout=timeout)
-        return self._client
-
-    async def close(self) -> None:
-        if self._client is not None:
-            await _close(self._client)
-            self._client = None
-
-    def anew(self, *, is_forked: bool) -> "UrlSource":  # noqa: ARG002 - it is the same for both
-        return UrlSource(self._parts)
-
-    def _new_client(self, *, timeout: float | None) -> ServerClient:
+    def new_client(self, *, timeout: float | None) -> Client:
         client: ServerClient = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete
             self._parts.url, **client_options(timeout=timeout), **login_options(self._parts)
         )
         return client
 
 
-class ClientSource:
-    """A client that the user makes and closes."""
+class SentinelSource(UrlSource):
+    """A client made for the URL of Sentinels. Its connections ask for the master whenever they connect."""
 
-    url = None
+    _sentinels: Sentinels
+
+    async def close(self) -> None:
+        await super().close()
+        await self._sentinels.close()
+
+    def new_client(self, *, timeout: float | None) -> Client:
+        options = master_options(self._parts, timeout=timeout)
+        self._sentinels = Sentinels(
+            self._parts.nodes,
+            self._parts.service,
+            timeout=min(_SENTINELS_WITHIN, options["socket_timeout"] or _SENTINELS_WITHIN),
+            options=sentinel_options(self._parts, options),
+        )
+        client: ServerClient = cast("Any", self._sentinels).master_for(self._parts.service, **options)
+        return client
+
+
+class ClusterSource(UrlSource):
+    """A client made for the URL of a cluster."""
+
+    is_cluster = True
+
+    def _check(self) -> None:
+        """Nothing can be seen before its nodes are asked."""
+
+    def new_client(self, *, timeout: float | None) -> Client:
+        client: ClusterClient = cast("Any", redis.asyncio.RedisCluster).from_url(
+            self._parts.url,
+            startup_nodes=[ClusterNode(host, port) for host, port in self._parts.nodes],
+            require_full_coverage=False,  # of which the servers decide
+            **client_options(timeout=timeout),
+            **login_options(self._parts),
+        )
+        return client
+
+
+class ClientSource(Source):
+    """A client that the user makes and closes."""
 
     def __init__(self, client: Client) -> None:
         self.is_cluster = isinstance(client, ClusterClient)
-        self._client: Client = client
-        self.database = 0
+        self._users = client
         if not self.is_cluster:
             self.database = _database(check_client("from_client() takes", client).connection_pool)
-
-    async def open(self, *, timeout: float) -> Client:  # noqa: ARG002 - the client has its own
-        return self._client
 
     async def close(self) -> None:
         """Nothing to close: the client belongs to the user."""
 
-    def anew(self, *, is_forked: bool) -> "ClientSource":
+    def anew(self, *, is_forked: bool) -> Self:
         if not is_forked:
             return self
         raise RuntimeError(
@@ -155,86 +179,44 @@ class ClientSource:
             "make a client and a coordinator here"
         )
 
-
-class ClusterSource:
-    """A client made for the URL of a cluster."""
-
-    database = 0
-    is_cluster = True
-
-    def __init__(self, parts: ServerUrl) -> None:
-        self._parts = parts
-        self._client: ClusterClient | None = None
-
-    @property
-    def url(self) -> str:
-        return self._parts.shown
-
-    async def open(self, *, timeout: float) -> Client:
-        nodes = [ClusterNode(host, port) for host, port in self._parts.nodes]
-        self._client = cast("Any", redis.asyncio.RedisCluster).from_url(
-            self._parts.url,
-            startup_nodes=nodes,
-            require_full_coverage=False,  # of which the servers decide
-            **client_options(timeout=timeout),
-            **login_options(self._parts),
-        )
-        return cast("ClusterClient", self._client)
-
-    async def close(self) -> None:
-        if self._client is not None:
-            await _close(self._client)
-            self._client = None
-
-    def anew(self, *, is_forked: bool) -> "ClusterSource":  # noqa: ARG002 - it is the same for both
-        return ClusterSource(self._parts)
+    def new_client(self, *, timeout: float | None) -> Client:  # noqa: ARG002 - the client has its own
+        return self._users
 
 
-class EmbeddedSource:
+class EmbeddedSource(Source):
     """A private server or cluster, started and stopped with the coordinator."""
-
-    database = 0
 
     def __init__(self, server: EmbeddedServer | EmbeddedCluster) -> None:
         self.is_cluster = isinstance(server, EmbeddedCluster)
         self._server = server
         self._runs = False  # since an event loop that was closed
-        self._client: Source | None = None
-
-    @property
-    def url(self) -> str | None:
-        return self._client.url if self._client is not None else None
 
     async def open(self, *, timeout: float) -> Client:
         if not self._runs:
             await self._server.start()
         self._runs = False
-        self._client = source_of(self._server.url)
-        return await self._client.open(timeout=timeout)
+        return await super().open(timeout=timeout)
 
     async def close(self) -> None:
+        self.url = None
         try:
-            if self._client is not None:
-                await self._client.close()
-                self._client = None
+            await super().close()
         finally:
             await self._server.stop()
 
-    def anew(self, *, is_forked: bool) -> "EmbeddedSource":
+    def anew(self, *, is_forked: bool) -> Self:
         if not is_forked:
             self._runs = self._client is not None
-            self._client = None
+            self._client = self.url = None
             return self
         raise RuntimeError(
             "the embedded server belongs to the process of which this one is a fork; connect to its url here"
         )
 
-
-async def _close(client: Client) -> None:
-    try:
-        await client.aclose()
-    except RuntimeError as error:  # a command of the user's was on an event loop that is closed by now
-        _log.warning("the client of the driver: a connection could not be closed: %s", error)
+    def new_client(self, *, timeout: float | None) -> Client:
+        source = source_of(self._server.url)
+        self.url = source.url
+        return source.new_client(timeout=timeout)
 
 
 def _database(pool: redis.asyncio.ConnectionPool) -> int:
