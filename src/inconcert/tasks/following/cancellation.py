@@ -60,10 +60,7 @@ async def cancel(
 
 
 async def by_queue(session: Session, keys: JobKeys, ids: Sequence[str]) -> dict[str, list[str]]:
-    """Jobs of one partition by the queue in which they are delayed or wait for others; by any other if they do neither.
-
-    Cost: 1 round trip.
-    """
+    """Jobs of one partition by the queue in which they are delayed or wait for others; by any if they do neither."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for id_, state in zip(ids, await session.run(STATES(keys, ids=ids)), strict=True):
         found[_queue_in(state.decode())].append(id_)

@@ -89,13 +89,7 @@ class Job(Generic[R_co]):
         return f"<Job {self.id}>"
 
     async def status(self) -> JobStatus:
-        """Its state now.
-
-        Raises:
-            Unavailable: The server could not be asked.
-
-        Cost: 1 round trip.
-        """
+        """Its state now."""
         return (await self._inspect()).status
 
     async def progress(self) -> Progress | None:
@@ -103,8 +97,6 @@ class Job(Generic[R_co]):
 
         It is kept while the job sleeps or waits for another attempt, until that attempt reports its own. It is dropped
         where a worker gives the job back because it closes, or has died.
-
-        Cost: 1 round trip.
         """
         how_far = (await self._inspect()).progress
         return Progress(*msgspec.json.decode(how_far, type=tuple[float, str])) if how_far else None
@@ -130,7 +122,6 @@ class Job(Generic[R_co]):
             JobNotFound: There is no such job, or its result is no longer kept.
             UnreadablePayload: The result is not of this type.
             TypeError: JSON cannot represent this type.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
 
         Cost: 1 round trip if it has ended. Otherwise 1 to register the wait, 0 while waiting, 1 when it has ended.
         """
@@ -166,7 +157,6 @@ class Job(Generic[R_co]):
             JobNotFound: There is no such job, or its result is no longer kept.
             UnreadablePayload: An item is not of this type, or has no valid signature.
             TypeError: JSON cannot represent this type.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked at the beginning, or refused us later.
 
         Cost: 3 round trips to begin with. 0 while waiting. For each batch of items 1 message to the process and 1 round
@@ -192,7 +182,6 @@ class Job(Generic[R_co]):
             True once it can no longer run or has stopped, whatever its outcome; False if it still runs.
 
         Raises:
-            NotConnected: The coordinator is not open, or was closed meanwhile.
             OutcomeUnknown: The server did not answer; it may have been cancelled.
 
         Cost: 2 round trips. If it runs, 2 more to wait for its end, 0 while waiting, 1 when it has ended. If others run
@@ -224,7 +213,6 @@ class Job(Generic[R_co]):
 
         Raises:
             ValueError: `delay` is not from 0 to 10 years.
-            NotConnected: The coordinator is not open.
             OutcomeUnknown: The server did not answer; it may have been rescheduled.
 
         Cost: 2 round trips; 1 if it is too late.
@@ -256,10 +244,8 @@ class Job(Generic[R_co]):
             and if there is no such job.
 
         Raises:
-            InvalidName: `name` is empty or longer than 512 bytes.
             InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.
             MessageRefused: The job has 1,000 messages, or they would exceed 16 MiB.
-            NotConnected: The coordinator is not open.
             OutcomeUnknown: The server did not answer; it may have been kept.
 
         Cost: 1 round trip; 2 if the job has left its worker to wait for it.
@@ -277,7 +263,6 @@ class Job(Generic[R_co]):
 
         Raises:
             UnreadablePayload: One has no valid signature.
-            Unavailable: The server could not be asked.
 
         Cost: 1 round trip for each 1 MiB of them.
         """
@@ -288,11 +273,6 @@ class Job(Generic[R_co]):
 
         The latest 20 are kept, and fewer if they have more than 32 KiB: as long as the job, and then as long as its
         result. Empty if none has failed, or they are no longer kept.
-
-        Raises:
-            Unavailable: The server could not be asked.
-
-        Cost: 1 round trip.
         """
         from inconcert.tasks.records.attempts import attempts_of, read_attempts  # noqa: PLC0415 - few jobs are asked
 
@@ -309,9 +289,6 @@ class Job(Generic[R_co]):
         Raises:
             ValueError: `limit` is out of its range.
             UnreadablePayload: An item has no valid signature.
-            Unavailable: The server could not be asked.
-
-        Cost: 1 round trip.
         """
         found = await read_items(self._link.ref.session, self._keys, self.id, "", -whole("limit", limit, most=1_000))
         return [
@@ -327,9 +304,6 @@ class Job(Generic[R_co]):
 
         Raises:
             ValueError: `limit` is out of its range.
-            Unavailable: The server could not be asked.
-
-        Cost: 1 round trip.
         """
         most = whole("limit", limit, most=1_000)
         pairs = await self._link.ref.session.run(CHILDREN(self._keys, after="", limit=most, is_deep=0, ids=[self.id]))

@@ -19,11 +19,7 @@ _KEPT, _WAITS_ELSEWHERE, _TOO_MANY = 1, 2, 3  # what the sending script answers
 
 
 def packed_name(name: str) -> str:
-    """A name as scripts store several of them: with its length in bytes before it.
-
-    Raises:
-        InvalidName: `name` is empty or longer than 512 bytes.
-    """
+    """A name as scripts store several of them: with its length in bytes before it."""
     return f"{len(check_name('message', name).encode())} {name}"
 
 
@@ -31,7 +27,6 @@ class JobMessage:
     """The sender of one message to a job.
 
     Raises:
-        InvalidName: `name` is empty or longer than 512 bytes.
         InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.
     """
 

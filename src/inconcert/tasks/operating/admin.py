@@ -170,8 +170,6 @@ class Tasks:
 
         Raises:
             ValueError: `limit` is out of its range.
-
-        Cost: 1 round trip.
         """
         from inconcert.tasks.records.counts import TaskCounters
 
@@ -186,7 +184,6 @@ class Tasks:
 
         Raises:
             ValueError: `limit` is out of its range.
-            InvalidName: The name is empty or longer than 512 bytes.
 
         Cost: 1 round trip for each 250, or 1 MiB, in each partition; 2 if their reply has more than 16 KiB.
         """
@@ -203,7 +200,6 @@ class Tasks:
 
         Raises:
             InvalidName: One is not a job id.
-            Unavailable: The server could not be asked.
 
         Cost: 1 round trip for each partition, and for each further 250 jobs and each further MiB.
         """
@@ -214,18 +210,12 @@ class Tasks:
 
         With several partitions they are paused one after the other: pause again if that raises.
 
-        Raises:
-            InvalidName: The name is empty or longer than 512 bytes.
-
         Cost: 1 round trip; 1 command for each partition.
         """
         await self._pause(queue, is_paused=1)
 
     async def resume(self, queue: str) -> None:
         """Resume claims from a queue.
-
-        Raises:
-            InvalidName: The name is empty or longer than 512 bytes.
 
         Cost: 1 round trip; 1 command for each partition.
         """
@@ -299,8 +289,6 @@ class Tasks:
         Raises:
             JobNotFound: It is not in the dead-letter list.
             InvalidName: `job_id` is not a job id.
-
-        Cost: 1 round trip.
         """
         await self._dead.purge(job_id)
 
@@ -346,7 +334,6 @@ class Tasks:
             How many will not run any more.
 
         Raises:
-            InvalidName: The name is empty or longer than 512 bytes.
             OutcomeUnknown: The server did not answer; some may have been cancelled.
 
         Cost: That of `cancel_all`.

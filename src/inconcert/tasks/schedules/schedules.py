@@ -243,8 +243,6 @@ class Schedules:
             InvalidName: The id is one of a schedule in code, or no schedule can have it.
             Unavailable: The server could not be asked; nothing was changed.
             OutcomeUnknown: The server did not answer; it may have been removed.
-
-        Cost: 1 round trip.
         """
         if " of task " in check_name("schedule", id_):
             raise InvalidName(f"schedule {id_!r} is part of the code; remove it there, or pause it")
@@ -257,10 +255,6 @@ class Schedules:
         """All schedules, sorted by id.
 
         One that is put or deleted meanwhile may be there or not.
-
-        Raises:
-            Unavailable: The server could not be asked.
-            OutcomeUnknown: The server did not answer.
 
         Cost: 1 round trip for each 100 schedules, and for each whose definition is behind 1 MiB of others.
         """
