@@ -163,9 +163,6 @@ class Barrier:
 
         The server forgets this one day after the last arrival that was refused.
 
-        Raises:
-            OutcomeUnknown: The server did not answer; the barrier may be broken.
-
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
         session = self._ref.session
@@ -175,9 +172,6 @@ class Barrier:
         """Let an aborted barrier begin again; all waiters at this moment get `BarrierBroken`.
 
         Call it when nobody works on the aborted round any more: the next arrival waits in a new round.
-
-        Raises:
-            OutcomeUnknown: The server did not answer; the barrier may be reset.
 
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """

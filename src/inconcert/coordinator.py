@@ -133,7 +133,6 @@ class Coordinator(TaskCoordinator):
 
     Raises:
         ValueError: `url` is not a valid server URL, a number is out of range, or a signing key is invalid.
-        InvalidName: `namespace` is invalid.
     """
 
     def __init__(

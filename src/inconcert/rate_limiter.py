@@ -156,7 +156,6 @@ class RateLimiter:
             The decision; it is true if the permits were taken.
 
         Raises:
-            ValueError: `cost` is out of range.
             OutcomeUnknown: The server did not answer; permits that it took come back with time.
         """
         answer = await self._take(cost, 0)
@@ -175,7 +174,6 @@ class RateLimiter:
         Raises:
             RateLimited: The wait would be longer, which is known at once, or became so because others used more than
                 they had reserved; nothing was taken.
-            ValueError: `cost` or `timeout` is out of range.
             Unavailable: The server could not be asked, now or when the turn came; nothing was taken.
             OutcomeUnknown: The server did not answer; permits that it took come back with time.
 
@@ -207,7 +205,6 @@ class RateLimiter:
 
         Raises:
             RateLimited: See `acquire`.
-            ValueError: `cost` or `timeout` is out of range.
             Unavailable: See `acquire`.
             OutcomeUnknown: See `acquire`.
 
@@ -225,7 +222,6 @@ class RateLimiter:
             cost: How many, 1 or more.
 
         Raises:
-            ValueError: `cost` is out of range.
             OutcomeUnknown: The server did not answer; they may be back or not.
         """
         whole("cost", cost, most=self._most)

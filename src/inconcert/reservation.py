@@ -38,7 +38,6 @@ class Reservation:
             cost: How many were used, 0 or more.
 
         Raises:
-            ValueError: `cost` is out of range.
             NotConnected: The coordinator is closed; the number of before counts.
 
         Cost: 1 round trip, which nobody waits for; none if the number is the same.

@@ -60,7 +60,6 @@ class SyncCoordinator(SyncProducer):
 
     Raises:
         ValueError: `url` is not a valid server URL, a number is out of range, or a signing key is invalid.
-        InvalidName: `namespace` is invalid.
     """
 
     def __init__(
@@ -307,7 +306,6 @@ class SyncPermits:
 
         Raises:
             AcquireTimeout: It was not free in time.
-            Unavailable: The server could not be asked; nothing was acquired.
             OutcomeUnknown: The server did not answer; a grant that it made is released or lapses.
             NotConnected: It was closed.
         """
@@ -369,11 +367,10 @@ class SyncRateLimiter:
 
         Args:
             timeout: Longest wait in seconds; None waits forever.
-            cost: How many permits.
+            cost: How many permits, 1 to `burst`.
 
         Raises:
             RateLimited: They would not be there in time.
-            ValueError: `cost` is out of its range.
         """
         self._call(partial(self._limiter.acquire, timeout=timeout, cost=cost))
 
@@ -381,10 +378,7 @@ class SyncRateLimiter:
         """Take permits if they are there; the answer is true then, and says otherwise when to try again.
 
         Args:
-            cost: How many permits.
-
-        Raises:
-            ValueError: `cost` is out of its range.
+            cost: How many permits, 1 to `burst`.
         """
         return self._call(partial(self._limiter.try_acquire, cost=cost))
 

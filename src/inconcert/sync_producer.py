@@ -84,11 +84,7 @@ class PreparedJob:
         return f"<PreparedJob {self.id}>"
 
     def enqueue(self) -> EnqueuedJob:
-        """Enqueue it: once, however often this is called within a minute.
-
-        Raises:
-            OutcomeUnknown: The server did not answer; the job may have been added.
-        """
+        """Enqueue it: once, however often this is called within a minute."""
         return self._producer._enqueue(self._job, self._tracing)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
@@ -116,7 +112,6 @@ class SyncProducer:
 
     Raises:
         ValueError: `url` is not a valid server URL, a number is out of range, or a signing key is invalid.
-        InvalidName: `namespace` is invalid.
     """
 
     def __init__(
@@ -186,7 +181,6 @@ class SyncProducer:
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
             InvalidName: A name is empty or longer than 512 bytes, or an entry of `after` is not a job id.
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
-            OutcomeUnknown: The server did not answer; the job may have been added.
         """
         return self.prepare(name, args, kwargs, **options).enqueue()
 
@@ -278,7 +272,6 @@ class SyncProducer:
             InvalidPayload: The message is not JSON, or too large.
             ValueError: `max_age` is not above 0, or `max_messages` is out of range.
             Unavailable: The server could not be asked, or has no memory; nothing was added.
-            OutcomeUnknown: The server did not answer; it was added once, or not at all.
         """
         post: Post[JSON] = Post(self._keys, mailbox, max_messages=max_messages, max_age=max_age)
         opened, bodies = self._opened(), post.encode([message])
@@ -312,21 +305,13 @@ class SyncProducer:
         return kept
 
     def status(self, job_id: str) -> JobStatus:
-        """The state of a job now.
-
-        Raises:
-            InvalidName: This cannot be a job id.
-        """
+        """The state of a job now."""
         check_job_id(job_id)
         look = Snapshot.take(self._jobs.of_id(job_id), job_id, "")
         return Snapshot.read(self._opened().run(look)).status
 
     def attempts(self, job_id: str) -> "list[FailedAttempt]":
-        """The attempts of a job that failed, the earliest first; see `Job.attempts`.
-
-        Raises:
-            InvalidName: This cannot be a job id.
-        """
+        """The attempts of a job that failed, the earliest first; see `Job.attempts`."""
         from inconcert.tasks.records.attempts import attempts_of, read_attempts  # noqa: PLC0415 - few jobs are asked
 
         keys = self._jobs.of_id(check_job_id(job_id))
@@ -351,7 +336,6 @@ class SyncProducer:
             JobFailed: It was dead-lettered; has the reason and the traceback.
             JobCancelled: It was cancelled.
             JobNotFound: There is no such job, or its result is no longer kept.
-            InvalidName: This cannot be a job id.
             UnreadablePayload: The result is not of this type.
             TypeError: JSON cannot represent this type.
 

@@ -76,7 +76,6 @@ class ShardedPubSub:
         """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.
 
         Raises:
-            NotConnected: The coordinator is closing.
             Unavailable: The node did not confirm in time, or refused.
         """
         if self._end is not None:

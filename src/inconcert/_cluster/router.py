@@ -70,11 +70,7 @@ class Router:
         await each_in_turns("ending a call", calls, lambda call: call.give_up("before the coordinator was closed"))
 
     def submit(self, call: Call) -> None:
-        """Send a call with the next flush, whatever else is under way.
-
-        Raises:
-            NotConnected: The coordinator is closed.
-        """
+        """Send a call with the next flush, whatever else is under way."""
         if self.is_closed:
             raise NotConnected(f"{call.operation} was not sent: the coordinator is closed; open it with `async with`")
         call.give_up_at = self._loop.time() + self._timeout

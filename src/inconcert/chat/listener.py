@@ -54,7 +54,6 @@ class Listener:
         """Wait for news in one of the chats.
 
         Raises:
-            NotConnected: The coordinator was closed.
             Unavailable: The server refused us when the connection came back.
         """
         what = f"listening for user {self._user!r}"

@@ -208,7 +208,6 @@ def find_other(site: Site, asked: Form) -> tuple[str, str]:
 
     Raises:
         HTTPException: 404: there is no such kind, or names are not shown here, and so not looked up.
-        InvalidName: Nothing can have this name.
     """
     kind, name = asked.get("kind", ""), check_name("thing", asked.get("name", ""))
     if kind not in OTHERS:

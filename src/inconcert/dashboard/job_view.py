@@ -158,11 +158,7 @@ async def ended_jobs(concert: Coordinator, redact: Redact, task: str) -> list[En
 
 
 async def job_view(concert: Coordinator, poll: Poll, redact: Redact, job_id: str) -> JobView:
-    """A job, by its id.
-
-    Raises:
-        InvalidName: It is not a job id.
-    """
+    """A job, by its id."""
     job = concert.tasks.job(job_id)
     status, known = await asyncio.gather(job.status(), concert.tasks.describe(job.id))
     described = known.get(job.id)

@@ -58,7 +58,6 @@ async def other_view(concert: Coordinator, redact: Redact, kind: str, name: str)
     Cost: 1 to 4 round trips; of a chat 1 for each 1,000 members, and the cost of `Chats.unread` for 20 of them.
 
     Raises:
-        InvalidName: Nothing can have this name.
         ChatNotFound: There is no such chat.
     """
     return await _LOOKS[kind](concert, redact, name)

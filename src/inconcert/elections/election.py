@@ -77,7 +77,6 @@ class Election(Permits[Term]):
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
-        InvalidName: `name` or `candidate` is empty or longer than 512 bytes.
     """
 
     _kind = "election"  # in its keys, and in what `inspect` shows

@@ -235,9 +235,6 @@ async def job_stream(request: web.Request, concert: Coordinator, job_id: str) ->
         request: The request, whose `Last-Event-ID` is used.
         concert: The coordinator.
         job_id: Which job; the handler decides who may follow it.
-
-    Raises:
-        InvalidName: This cannot be a job id.
     """
     last_event_id = request.headers.get("Last-Event-ID", "")
     events = job_events(concert.tasks.job(job_id), last_event_id=last_event_id, closing=_stopping(request))

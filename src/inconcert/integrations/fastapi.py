@@ -260,9 +260,6 @@ def job_stream(request: Request, concert: Coordinator, job_id: str) -> Response:
         request: The request, whose `Last-Event-ID` is used.
         concert: The coordinator.
         job_id: Which job; the handler decides who may follow it.
-
-    Raises:
-        InvalidName: This cannot be a job id.
     """
     stopped: asyncio.Event | None = getattr(request.state, _STOPPING, None)
     last_event_id = request.headers.get("last-event-id", "")

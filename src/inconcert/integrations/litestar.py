@@ -223,9 +223,6 @@ def job_stream(request: _Request, concert: Coordinator, job_id: str) -> Response
         request: The request, whose `Last-Event-ID` is used.
         concert: The coordinator.
         job_id: Which job; the handler decides who may follow it.
-
-    Raises:
-        InvalidName: This cannot be a job id.
     """
     last_event_id = request.headers.get("last-event-id", "")
     stopped = request.app.state.get(_STOPPING)

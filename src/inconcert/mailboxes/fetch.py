@@ -84,9 +84,6 @@ class Fetch(Place):
         Also the ids of messages that cannot be read, which `Mailbox.send` never sends: acknowledge them, so that they
         are not fetched again and again. They count as missed.  And the ids of messages that do not fit the type: leave
         them in the claim, so that they come back when it lapses, perhaps to a reader that knows them.
-
-        Raises:
-            NotConnected: The coordinator was closed.
         """
         if not self.done():
             return [], [], []

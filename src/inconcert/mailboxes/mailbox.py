@@ -93,7 +93,6 @@ class Mailbox(Generic[T]):
         Raises:
             InvalidPayload: The message is not JSON, not of the mailbox's type, or too large.
             Unavailable: The server could not be asked, or has no memory; nothing was added.
-            OutcomeUnknown: The server did not answer; it was added once, or not at all.
 
         Cost: 1 round trip, and 1 message to each process that waits for this mailbox.
         """
@@ -109,7 +108,6 @@ class Mailbox(Generic[T]):
             ValueError: There are more than 1,000.
             InvalidPayload: A message is not JSON, not of the mailbox's type, or they are too large.
             Unavailable: The server could not be asked, or has no memory; nothing was added.
-            OutcomeUnknown: The server did not answer; they were added once, or not at all.
 
         Cost: As `send`, for all together.
         """
@@ -135,7 +133,6 @@ class Mailbox(Generic[T]):
             The messages; empty if nothing came in time.
 
         Raises:
-            ValueError: `limit` is out of range.
             OutcomeUnknown: The server did not answer; what was claimed comes back.
 
         Cost: 1 round trip, and a script that nobody waits for to acknowledge. 0 while waiting, 1 when woken.

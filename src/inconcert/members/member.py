@@ -54,7 +54,6 @@ class Member(HeldLease[MemberState]):
         Raises:
             LeaseLost: The membership has lapsed.
             NotHeld: It was released.
-            NotConnected: The coordinator was closed meanwhile.
             Unavailable: The server could not be reached at the beginning, or refused the subscription later.
             OutcomeUnknown: The server did not answer at the beginning.
 
@@ -68,9 +67,6 @@ class Member(HeldLease[MemberState]):
 
         Each process gives the same answer when it knows the same members: while a change is on its way, two may take a
         key for their own.  Use it to spread work that may be done twice; `shares` hands a key to one at a time.
-
-        Raises:
-            InvalidName: `key` is empty or longer than 512 bytes.
 
         Cost: no round trip; O(N), N members.
         """
@@ -102,11 +98,9 @@ class Member(HeldLease[MemberState]):
 
         Raises:
             ValueError: `keys` is empty, or a string.
-            InvalidName: A key is empty or longer than 512 bytes.
             RuntimeError: Another loop over `shares` of this member runs.
             LeaseLost: The membership has lapsed; its keys go to others.
             NotHeld: It was released.
-            NotConnected: The coordinator was closed meanwhile.
             Unavailable: The server refused the subscription to changes.
 
         Cost: 1 round trip for each 500 keys that it gets or lets go of, and 1 message to each process for those that it

@@ -15,11 +15,7 @@ _MOST = 20  # consumers that are told of
 
 
 async def explain_items(ref: SessionRef, name: str, ask: Callable[[], Awaitable[Inspection | Reason]]) -> Explanation:
-    """The service of a queue of items.
-
-    Raises:
-        InvalidName: No queue can have this name.
-    """
+    """The service of a queue of items."""
     keys = ItemKeys(ref.keys, name)
     # The server first: what a process that answers later does not have any more has ended in between.
     claims = await read_held(ref.session, keys, await holding(ref.session, keys))

@@ -43,11 +43,7 @@ class _Place(NamedTuple):
 
 
 class JobQuestion:
-    """Why one job does not run.
-
-    Raises:
-        InvalidName: `job_id` is not a job id.
-    """
+    """Why one job does not run."""
 
     def __init__(self, ref: SessionRef, keyspace: JobKeyspace, tasks: Tasks, job_id: str) -> None:
         self._ref = ref

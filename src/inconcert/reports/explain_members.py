@@ -11,11 +11,7 @@ _MOST = 20  # members that are told of
 
 
 async def explain_members(ref: SessionRef, name: str, ask: Callable[[], Awaitable[Inspection | Reason]]) -> Explanation:
-    """Explain a group by its members.
-
-    Raises:
-        InvalidName: No group can have this name.
-    """
+    """Explain a group by its members."""
     # The server first: what a process that answers later does not have any more was left in between.
     joined = await read_group(ref.session, Place.of(ref, name))
     asked = await ask()

@@ -25,7 +25,6 @@ async def explain_schedule(ref: SessionRef, keyspace: JobKeyspace, tasks: Tasks,
 
     Raises:
         UnknownSchedule: There is none of this id.
-        InvalidName: No schedule can have this id.
     """
     found = await find_schedule(ref.session, keyspace, id_)
     status, queue = found.status, found.status.queue

@@ -106,7 +106,6 @@ class Signal(Generic[T]):
 
         Raises:
             InvalidPayload: The payload is not JSON, not of the signal's type, or too large.
-            OutcomeUnknown: The server did not answer; it was sent once, or not at all.
 
         Cost: 1 round trip, O(L) for L processes that listen, whatever the number of waiters in them.
         """

@@ -163,7 +163,6 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
     """Wait until this many have a payload, and return them; all leave, and pass unused notifications on.
 
     Raises:
-        NotConnected: The coordinator was closed.
         UnreadablePayload: A payload does not fit its signal's type.
     """
     try:

@@ -124,9 +124,6 @@ class Outbox:
         """The handle of a job by its id, in any process: `queued` while it is committed and not handed over.
 
         `Coordinator.tasks.job` does not look into the database, so such a job is unknown to it.
-
-        Raises:
-            InvalidName: This cannot be a job id.
         """
         return OutboxJob(self._link, check_job_id(job_id), None, has_row=self._has_row, withdraw=self._withdraw)
 

@@ -34,9 +34,6 @@ class EmbeddedCluster:
 
     Args:
         masters: How many, 1 to 32.
-
-    Raises:
-        ValueError: `masters` is out of range.
     """
 
     def __init__(self, masters: int) -> None:

@@ -76,7 +76,6 @@ class Messages(Protocol):
         """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.
 
         Raises:
-            NotConnected: The coordinator is closing.
             Unavailable: The server did not confirm in time, or refused.
         """
 

@@ -97,7 +97,6 @@ class PubSub:
         """Subscribe a listener to a channel or a glob until `forget`: it gets all that is published after this returns.
 
         Raises:
-            NotConnected: The coordinator is closing.
             Unavailable: The server did not confirm in time, or refused.
         """
         if self._end is not None:

@@ -27,11 +27,7 @@ class Commands(Protocol):
         """Wait at most 2 s for calls under way, then fail them and release the connections."""
 
     def submit(self, call: Call) -> None:
-        """Send a call with the next flush, or now, whatever else is under way.
-
-        Raises:
-            NotConnected: The coordinator is closed.
-        """
+        """Send a call with the next flush, or now, whatever else is under way."""
 
     def flush(self) -> None:
         """Write submitted calls now, so that the server works on them during the rest of the turn."""

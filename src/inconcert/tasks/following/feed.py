@@ -95,7 +95,6 @@ class Feed:
         """Subscribe, unless another has: every later item is hinted at; and check the state of the job next time.
 
         Raises:
-            NotConnected: The coordinator is closing.
             Unavailable: The server did not confirm in time, or refused.
         """
         async with self._turn:
@@ -112,7 +111,6 @@ class Feed:
         """The items behind an item: those that another reader has just read, or the server's.
 
         Raises:
-            NotConnected: The coordinator was closed.
             Unavailable: The server could not be asked, or refused us when the connection came back.
             UnreadablePayload: An item has no valid signature.
         """

@@ -181,9 +181,6 @@ class Job(Generic[R_co]):
         Returns:
             True once it can no longer run or has stopped, whatever its outcome; False if it still runs.
 
-        Raises:
-            OutcomeUnknown: The server did not answer; it may have been cancelled.
-
         Cost: 2 round trips. If it runs, 2 more to wait for its end, 0 while waiting, 1 when it has ended. If others run
             after it, 1 and 1 more for each 100 of them.
         """
@@ -213,7 +210,6 @@ class Job(Generic[R_co]):
 
         Raises:
             ValueError: `delay` is not from 0 to 10 years.
-            OutcomeUnknown: The server did not answer; it may have been rescheduled.
 
         Cost: 2 round trips; 1 if it is too late.
         """
@@ -246,7 +242,6 @@ class Job(Generic[R_co]):
         Raises:
             InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.
             MessageRefused: The job has 1,000 messages, or they would exceed 16 MiB.
-            OutcomeUnknown: The server did not answer; it may have been kept.
 
         Cost: 1 round trip; 2 if the job has left its worker to wait for it.
         """
@@ -287,7 +282,6 @@ class Job(Generic[R_co]):
             limit: How many at most, 1 to 1,000. There are fewer if they have more than 1 MiB; then the oldest of these.
 
         Raises:
-            ValueError: `limit` is out of its range.
             UnreadablePayload: An item has no valid signature.
         """
         found = await read_items(self._link.ref.session, self._keys, self.id, "", -whole("limit", limit, most=1_000))
@@ -301,9 +295,6 @@ class Job(Generic[R_co]):
 
         Args:
             limit: How many at most, 1 to 1,000.
-
-        Raises:
-            ValueError: `limit` is out of its range.
         """
         most = whole("limit", limit, most=1_000)
         pairs = await self._link.ref.session.run(CHILDREN(self._keys, after="", limit=most, is_deep=0, ids=[self.id]))

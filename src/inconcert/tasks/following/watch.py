@@ -72,7 +72,6 @@ class Watch(InboxReceiver):
         """The stream of the job, subscribed to.
 
         Raises:
-            NotConnected: The coordinator is closing.
             Unavailable: The server did not confirm in time, or refused.
         """
         if self.feed is None:

@@ -51,11 +51,7 @@ class Tasks:
         self._actions = JobActions(ref, keyspace, dead_letters)
 
     def job(self, job_id: str) -> Job[JSON]:
-        """The job of this id, to ask for its status or result; no I/O, so it may not exist.
-
-        Raises:
-            InvalidName: `job_id` is not a job id.
-        """
+        """The job of this id, to ask for its status or result; no I/O, so it may not exist."""
         return Job(JobLink(self._ref, self._keyspace, self._watches), check_job_id(job_id), is_new=False)
 
     def group(self, group_id: str) -> Group:
@@ -71,9 +67,6 @@ class Tasks:
 
         Args:
             queues: Names of queues; without any, all to which a job was ever enqueued.
-
-        Raises:
-            InvalidName: A name is empty or longer than 512 bytes.
 
         Cost: 1 round trip for each 250 queues, and for each partition 3, and 3 more for each 100 workers; O(claimed
             jobs). 1 more if tasks with a `limit` are registered here. Without names also those of `queues`.
@@ -128,7 +121,6 @@ class Tasks:
 
         Raises:
             ValueError: A number is out of its range, `state` cannot be listed, or `after` is of another list.
-            InvalidName: A name is empty or longer than 512 bytes.
 
         Cost: 2 round trips for each 250 jobs and each MiB that are looked at, at most 40; 2 for each worker; and for
             each partition 1 for each 100 workers, and without `queue` 1 for each 500 queues and 1 for each 100.
@@ -148,10 +140,6 @@ class Tasks:
             tasks: These tasks, or those of these names; without any, all of which something was counted, by name.
             hours: Up to now, the current hour included; 1 to 336, which is for how long they are kept.
 
-        Raises:
-            ValueError: `hours` is out of its range.
-            InvalidName: A name is empty or longer than 512 bytes.
-
         Cost: 1 round trip, and 1 more for each 100 tasks and days.
         """
         from inconcert.tasks.records.counts import TaskCounters
@@ -167,9 +155,6 @@ class Tasks:
 
         Args:
             limit: How many at most, 1 to 200.
-
-        Raises:
-            ValueError: `limit` is out of its range.
         """
         from inconcert.tasks.records.counts import TaskCounters
 
@@ -181,9 +166,6 @@ class Tasks:
         Args:
             task: Which, or its name. The function need not be registered here.
             limit: How many at most, 1 to 10,000.
-
-        Raises:
-            ValueError: `limit` is out of its range.
 
         Cost: 1 round trip for each 250, or 1 MiB, in each partition; 2 if their reply has more than 16 KiB.
         """
@@ -197,9 +179,6 @@ class Tasks:
 
         Returns:
             Id -> its stored facts.
-
-        Raises:
-            InvalidName: One is not a job id.
 
         Cost: 1 round trip for each partition, and for each further 250 jobs and each further MiB.
         """
@@ -226,9 +205,6 @@ class Tasks:
 
         Args:
             limit: How many at most, 1 to 1,000.
-
-        Raises:
-            ValueError: `limit` is out of its range.
 
         Cost: 1 round trip for each partition, and 1 for each further MiB.
         """
@@ -288,7 +264,6 @@ class Tasks:
 
         Raises:
             JobNotFound: It is not in the dead-letter list.
-            InvalidName: `job_id` is not a job id.
         """
         await self._dead.purge(job_id)
 
@@ -316,7 +291,6 @@ class Tasks:
 
         Raises:
             ValueError: `state` is another one, or `limit` is not above 0.
-            InvalidName: A name is empty or longer than 512 bytes.
             OutcomeUnknown: The server did not answer; some may have been cancelled.
 
         Cost: 3 round trips for each 250 jobs and each MiB, and those of `jobs`. If others run after them, 1 more for
@@ -359,7 +333,6 @@ class Tasks:
 
         Raises:
             ValueError: `limit` is not above 0.
-            InvalidName: A name is empty or longer than 512 bytes.
             OutcomeUnknown: The server did not answer; some may have been promoted.
 
         Cost: 3 round trips for each 250 jobs and each MiB, and those of `jobs`.
@@ -390,7 +363,6 @@ class Tasks:
 
         Raises:
             ValueError: `limit` is not above 0.
-            InvalidName: A name is empty or longer than 512 bytes.
             OutcomeUnknown: The server did not answer; some may have been replayed.
 
         Cost: 2 round trips for each 250 jobs and each MiB, and 1 for each queue that they came from.
@@ -421,7 +393,6 @@ class Tasks:
 
         Raises:
             ValueError: A number is out of its range.
-            InvalidName: A name is empty or longer than 512 bytes.
             OutcomeUnknown: The server did not answer; some may have been dropped.
 
         Cost: 1 round trip for each partition and each 500 jobs. With `queue`, `task` or `reason` all dead-lettered jobs

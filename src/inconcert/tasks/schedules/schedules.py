@@ -144,8 +144,6 @@ class Schedules:
             InvalidName: The id is empty, too long, or has spaces.
             InvalidPayload: All together is larger than 1 MiB.
             ImportError: `cron` is given, and the extra is not installed.
-            Unavailable: The server could not be asked; nothing was changed.
-            OutcomeUnknown: The server did not answer; it may have been changed.
 
         Cost: 1 round trip, and 1 message to each worker.
         """
@@ -195,8 +193,6 @@ class Schedules:
 
         Raises:
             UnknownSchedule: There is none of this id.
-            Unavailable: The server could not be asked; nothing was changed.
-            OutcomeUnknown: The server did not answer; it may be paused.
 
         Cost: 1 round trip, and 1 message to each worker.
         """
@@ -210,8 +206,6 @@ class Schedules:
 
         Raises:
             UnknownSchedule: There is none of this id.
-            Unavailable: The server could not be asked; nothing was changed.
-            OutcomeUnknown: The server did not answer; it may be resumed.
 
         Cost: 1 round trip, and 1 message to each worker.
         """
@@ -225,8 +219,6 @@ class Schedules:
         Raises:
             UnknownSchedule: There is none of this id.
             UnreadablePayload: It was not signed with one of our keys, or cannot be read here.
-            Unavailable: The server could not be asked; nothing was added.
-            OutcomeUnknown: The server did not answer; the job may have been added.
 
         Cost: 2 round trips.
         """
@@ -241,8 +233,6 @@ class Schedules:
         Raises:
             UnknownSchedule: There is none of this id.
             InvalidName: The id is one of a schedule in code, or no schedule can have it.
-            Unavailable: The server could not be asked; nothing was changed.
-            OutcomeUnknown: The server did not answer; it may have been removed.
         """
         if " of task " in check_name("schedule", id_):
             raise InvalidName(f"schedule {id_!r} is part of the code; remove it there, or pause it")
@@ -312,7 +302,6 @@ async def find_schedule(session: Session, keyspace: JobKeyspace, id_: str) -> Fo
 
     Raises:
         UnknownSchedule: There is none.
-        InvalidName: No schedule can have this id.
     """
     row = await _find(session, keyspace, id_)
     return FoundSchedule(row.now_ms / 1000, row.followed_ms / 1000 or None, _status(session.key_ring, row))
