@@ -204,9 +204,7 @@ class RateLimiter:
             timeout: Longest wait for it in seconds; None waits forever, 0 does not wait.
 
         Raises:
-            RateLimited: See `acquire`.
-            Unavailable: See `acquire`.
-            OutcomeUnknown: See `acquire`.
+            RateLimited: See `acquire`, also for the other errors.
 
         Cost: That of `acquire`, and 1 round trip to settle, which nobody waits for.
         """

@@ -113,10 +113,7 @@ class RateLimiters:
             timeout: Longest wait for all of them in seconds; None waits forever, 0 does not wait.
 
         Raises:
-            RateLimited: See `acquire`.
-            ValueError: See `acquire`.
-            Unavailable: See `acquire`.
-            OutcomeUnknown: See `acquire`.
+            RateLimited: See `acquire`, also for the other errors.
         """
         yield await self._acquire(timeout, cost)
 

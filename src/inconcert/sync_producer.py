@@ -193,17 +193,7 @@ class SyncProducer:
     ) -> PreparedJob:
         """A job that is enqueued later: its id is known now, to be stored in a transaction and sent when it commits.
 
-        Args:
-            name: See `enqueue`.
-            args: See `enqueue`.
-            kwargs: See `enqueue`.
-            **options: See `enqueue`; a `delay` counts from when the job is enqueued.
-
-        Raises:
-            TypeError: See `enqueue`.
-            ValueError: See `enqueue`.
-            InvalidName: See `enqueue`.
-            InvalidPayload: See `enqueue`.
+        It takes what `enqueue` takes, and raises the same errors. A `delay` counts from when the job is enqueued.
 
         Cost: Nothing is sent.
         """

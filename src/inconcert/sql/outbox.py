@@ -141,9 +141,8 @@ class Outbox:
 
         Raises:
             InvalidPayload: JSON cannot hold the item, it is not of the queue's type, or it is larger than 1 MiB.
-            ValueError: `delay` is negative, or not a number; or see `enqueue`.
-            TypeError: See `enqueue`.
-            RuntimeError: See `enqueue`.
+            ValueError: `delay` is negative, or not a number.
+            RuntimeError: See `enqueue`, also for the other errors.
 
         Cost: 1 statement in the transaction. The relay: 1 round trip for each item, without waiting for the others'.
         """
@@ -163,9 +162,7 @@ class Outbox:
 
         Raises:
             InvalidPayload: The message is not JSON, not of the mailbox's type, or too large.
-            ValueError: See `enqueue`.
-            TypeError: See `enqueue`.
-            RuntimeError: See `enqueue`.
+            RuntimeError: See `enqueue`, also for the other errors.
 
         Cost: That of `put`.
         """

@@ -25,7 +25,10 @@ T = TypeVar("T")
 
 
 class SyncOutbox:
-    """The verbs of an `Outbox` for a `Session`, a `Connection` or a `psycopg.Connection`. It is `Outbox.sync`."""
+    """The verbs of an `Outbox` for a `Session`, a `Connection` or a `psycopg.Connection`. It is `Outbox.sync`.
+
+    Each takes a transaction that has begun, and what the verb of `Outbox` takes, and raises the same errors.
+    """
 
     def __init__(self, table: Table, author: Author, rows: Rows, database: Database, bell: Bell) -> None:
         self._table = table
@@ -35,56 +38,21 @@ class SyncOutbox:
         self._bell = bell
 
     def enqueue(self, transaction: Handle, call: Draft[Any]) -> EnqueuedJob:
-        """As `Outbox.enqueue`: `outbox.sync.enqueue(session, ship.call(order.id))`.
-
-        Args:
-            transaction: One that has begun.
-            call: See `Outbox.enqueue`.
-
-        Raises:
-            TypeError: See `Outbox.enqueue`, also for the other errors.
-        """
+        """As `Outbox.enqueue`: `outbox.sync.enqueue(session, ship.call(order.id))`."""
         written = self._author.job(call)
         self.add(transaction, written, "Outbox.enqueue()")
         return EnqueuedJob(written.id, created=True)
 
     def put(self, transaction: Handle, queue: Queue[T], item: T, *, delay: Seconds = 0.0) -> None:
-        """As `Outbox.put`.
-
-        Args:
-            transaction: One that has begun.
-            queue: See `Outbox.put`.
-            item: See `Outbox.put`.
-            delay: See `Outbox.put`.
-
-        Raises:
-            InvalidPayload: See `Outbox.put`, also for the other errors.
-        """
+        """As `Outbox.put`."""
         self.add(transaction, self._author.item(queue, item, durations.delay(delay)), "Outbox.put()")
 
     def send(self, transaction: Handle, mailbox: Mailbox[T], message: T) -> None:
-        """As `Outbox.send`.
-
-        Args:
-            transaction: One that has begun.
-            mailbox: See `Outbox.send`.
-            message: See `Outbox.send`.
-
-        Raises:
-            InvalidPayload: See `Outbox.send`, also for the other errors.
-        """
+        """As `Outbox.send`."""
         self.add(transaction, self._author.message(mailbox, message), "Outbox.send()")
 
     def claim(self, transaction: Handle, job: ClaimedJob | None = None) -> bool:
-        """As `Outbox.claim`, such as in a plain function that a worker runs in a thread.
-
-        Args:
-            transaction: One that has begun.
-            job: See `Outbox.claim`.
-
-        Raises:
-            RuntimeError: See `Outbox.claim`.
-        """
+        """As `Outbox.claim`, such as in a plain function that a worker runs in a thread."""
         job_id = claimed_id(job)
         if not isinstance(transaction, Session | Connection):
             return execute_sync(transaction, CLAIM, {"id": job_id}, "Outbox.claim()") == 1

@@ -87,15 +87,7 @@ async def fence(transaction: AsyncHandle, fenced: Fenced) -> None:
 
 
 def fence_sync(transaction: Handle, fenced: Fenced) -> None:
-    """As `fence`, of a `Session` or `Connection`: in code without an event loop, and in `run_sync`.
-
-    Args:
-        transaction: One that has begun.
-        fenced: See `fence`.
-
-    Raises:
-        StaleToken: See `fence`, also for the other errors.
-    """
+    """As `fence`, of a `Session` or `Connection` whose transaction has begun: in plain functions, and in `run_sync`."""
     statement = fence_statement(fenced)
     if not isinstance(transaction, Session | Connection):
         _check(execute_sync(transaction, statement, _values(fenced), "fence()"), fenced)
