@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import resources
@@ -96,24 +96,27 @@ class Dashboard:
         self._site = Site(concert, self._poll, redact)
         self._pages = Pages(title, redact)
         self._streams = Streams()
+        pages = {
+            "/": self._overview,
+            "/queues": self._queues,
+            "/jobs": self._jobs,
+            "/tasks": self._tasks,
+            "/tasks/{key}": self._task,
+            "/schedules": self._schedules,
+            "/workers": self._workers,
+            "/dead": self._dead,
+            "/locks": self._locks,
+            "/release": self._release,
+            "/others": self._others,
+            "/other": self._other,
+            "/search": self._search,
+            "/jobs/{job_id}": self._job,
+            "/live": self._live,
+        }
         self._app = Starlette(
             routes=[
-                Route("/", self._overview),
-                Route("/queues", self._queues),
-                Route("/jobs", self._jobs),
-                Route("/tasks", self._tasks),
-                Route("/tasks/{key}", self._task),
-                Route("/schedules", self._schedules),
-                Route("/workers", self._workers),
-                Route("/dead", self._dead),
-                Route("/locks", self._locks),
-                Route("/release", self._release),
-                Route("/others", self._others),
-                Route("/other", self._other),
-                Route("/search", self._search),
-                Route("/jobs/{job_id}", self._job),
-                Route("/live", self._live),
                 Route("/assets/{name}", self._asset),
+                *(Route(path, partial(self._view, page)) for path, page in pages.items()),
                 *(
                     Route(f"/actions/{permission}", partial(self._act, permission, act), methods=["POST"])
                     for permission, act in ACTIONS.items()
@@ -128,16 +131,17 @@ class Dashboard:
 
     # Pages.
 
-    async def _overview(self, request: Request) -> Response:
+    async def _view(self, page: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
         await self._check(request, Permission.VIEW)
+        return await page(request)
+
+    async def _overview(self, request: Request) -> Response:
         return await self._page(request, "overview.html")
 
     async def _queues(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         return await self._queue_page(request, "queues.html")
 
     async def _jobs(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         asked = {name: value for name, value in request.query_params.items() if value}
         queue = await find_queue(self._poll, asked["queue"]) if "queue" in asked else None
         state, task, after = asked.get("state"), asked.get("task"), asked.get("after")
@@ -152,53 +156,44 @@ class Dashboard:
         return await self._page(request, "jobs.html", seen=seen, rows=rows, **values)
 
     async def _tasks(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         sought = _sought(request)
         found = await task_rows(self._concert, self._redact, sought, _page_number(request))
         lately = await lately_rows(self._concert, self._redact)
         return await self._page(request, "tasks.html", found=found, lately=lately, sought=sought)
 
     async def _task(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         name, task = await task_view(self._concert, self._redact, request.path_params["key"])
         lately = await lately_rows(self._concert, self._redact, name)
         return await self._page(request, "task.html", name=name, task=task, lately=lately)
 
     async def _schedules(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         found = await schedule_rows(self._concert, self._redact, _page_number(request))
         return await self._page(request, "schedules.html", found=found)
 
     async def _workers(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         seen = await self._poll.latest()
         found = worker_rows(seen, _page_number(request))
         rows = {reference("w", worker.id) for worker in found.shown}
         return await self._page(request, "workers.html", seen=seen, rows=rows, found=found)
 
     async def _dead(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         reason = request.query_params.get("reason")
         letters = await dead_jobs(self._concert, self._redact, reason)
         return await self._page(request, "dead.html", letters=letters)
 
     async def _locks(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         return await self._held_page(request, "locks.html", is_shown=lambda kind: kind not in OTHERS)
 
     async def _release(self, request: Request) -> Response:
         """Asks whether this is to be released by force."""
-        await self._check(request, Permission.VIEW)
         await self._check(request, Permission.RELEASE)
         held = await find_held(self._site, request.query_params.get("held"))
         return await self._page(request, "release.html", held=held)
 
     async def _others(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         return await self._held_page(request, "others.html", is_shown=OTHERS.__contains__, kinds=OTHERS)
 
     async def _other(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         kind, name = find_other(self._site, request.query_params)
         view = await other_view(self._concert, self._redact, kind, name)
         inspection = await self._poll.inspection()
@@ -212,7 +207,6 @@ class Dashboard:
 
     async def _search(self, request: Request) -> Response:
         """The job of this id, or the queues and tasks that have this in their name."""
-        await self._check(request, Permission.VIEW)
         sought = _sought(request)
         with suppress(InvalidName):
             job = self._concert.tasks.job(sought)
@@ -222,7 +216,6 @@ class Dashboard:
         return await self._queue_page(request, "search.html", tasks=tasks)
 
     async def _live(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
         rows = set(request.query_params.get("rows", "").split(","))
         return self._streams.answer(self._changes(rows), HEADERS | dict(STREAM_HEADERS))
 
@@ -258,6 +251,7 @@ class Dashboard:
         try:
             subject, page = await act(self._site, form)
         except WrongField as error:
+            await self._check(request, Permission.VIEW)
             answer = await self._job_page(request, form["job"], form=form, wrong=error)
             answer.status_code = 422
             return answer
@@ -271,7 +265,6 @@ class Dashboard:
         self, request: Request, job_id: str, *, form: Mapping[str, str] | None = None, wrong: WrongField | None = None
     ) -> Response:
         """A job; with the input of its form and the fault in it, nothing written is lost."""
-        await self._check(request, Permission.VIEW)
         job = await job_view(self._concert, self._poll, self._redact, job_id)
         return await self._page(request, "job.html", job=job, form=form or {}, wrong=wrong)
 

@@ -39,8 +39,11 @@ async def hold(
         yield lease
 
 
-async def take(limiter: RateLimiter, name: str) -> RateDecision:
-    """Take a permit of the rate limiter of this name, without waiting.
+async def take(limiter: RateLimiter, name: str, fields: Fields) -> RateDecision:
+    """Take a permit of the rate limiter of this name, without waiting, and add the headers for the client.
+
+    They say its policy, the permits left, and when all are back.  The policy is named by its numbers: names of limiters
+    are not for clients.
 
     Raises:
         RateLimited: There is none; `retry_after` says when there is.
@@ -48,19 +51,10 @@ async def take(limiter: RateLimiter, name: str) -> RateDecision:
     decision = await limiter.try_acquire()
     if not decision:
         raise RateLimited(name, 0.0, retry_after=decision.retry_after)
-    return decision
-
-
-def rate_fields(limiter: RateLimiter, decision: RateDecision) -> Fields:
-    """The headers for a client that a limiter has let pass: its policy, the permits left, and when all are back.
-
-    The policy is named by its numbers: names of limiters are not for clients.
-    """
     limit, period, burst, interval = terms_of(limiter)
     policy = f'"{limit}-per-{period:g}-s"'
     window = f";w={period:.0f}" if period.is_integer() else ""  # which is in whole seconds
     full_in = ceil((burst - decision.remaining) * interval)
-    return [
-        (RATE_NAMES[0], f"{policy};q={limit}{window}"),
-        (RATE_NAMES[1], f"{policy};r={decision.remaining};t={full_in}"),
-    ]
+    fields.append((RATE_NAMES[0], f"{policy};q={limit}{window}"))
+    fields.append((RATE_NAMES[1], f"{policy};r={decision.remaining};t={full_in}"))
+    return decision

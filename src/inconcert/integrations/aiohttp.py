@@ -42,7 +42,7 @@ from inconcert.errors import ChatNotFound, InconcertError, InvalidName, NotAMemb
 from inconcert.integrations._answers import Answer, answer_request, problem
 from inconcert.integrations._chat import batch_fields, chat_batches
 from inconcert.integrations._health import live, ready
-from inconcert.integrations._holding import RATE_FIELDS, hold, rate_fields, take
+from inconcert.integrations._holding import RATE_FIELDS, hold, take
 from inconcert.integrations._idempotency import (
     ANSWER_TTL,
     LARGEST_ANSWER,
@@ -179,10 +179,7 @@ def limited(
 
     async def permit(request: web.Request) -> RateDecision:
         filled = template.fill(_values(request))
-        limiter = make(filled, *args, **kwargs)
-        decision = await take(limiter, filled)
-        request.setdefault(_RATE_FIELDS, []).extend(rate_fields(limiter, decision))
-        return decision
+        return await take(make(filled, *args, **kwargs), filled, request.setdefault(_RATE_FIELDS, []))
 
     return permit
 

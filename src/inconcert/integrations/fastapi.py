@@ -39,7 +39,7 @@ from inconcert.errors import InconcertError
 from inconcert.integrations._answers import ANSWERED, Answer, answer_request, close_code
 from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, RateLimitHeaders, send_events, stopping, watch
 from inconcert.integrations._health import live, ready
-from inconcert.integrations._holding import RATE_FIELDS, hold, rate_fields, take
+from inconcert.integrations._holding import RATE_FIELDS, hold, take
 from inconcert.integrations._idempotency import ANSWER_TTL
 from inconcert.integrations._job_events import job_events
 from inconcert.integrations._names import NameTemplate, RequestValues
@@ -192,11 +192,7 @@ def limited(
 
     async def dependency(connection: HTTPConnection) -> RateDecision:
         filled = template.fill(_values(connection))
-        limiter = make(filled, *args, **kwargs)
-        decision = await take(limiter, filled)
-        if (fields := connection.scope.get(RATE_FIELDS)) is not None:
-            fields += rate_fields(limiter, decision)
-        return decision
+        return await take(make(filled, *args, **kwargs), filled, connection.scope.get(RATE_FIELDS, []))
 
     return dependency
 

@@ -41,7 +41,7 @@ from inconcert.errors import InconcertError
 from inconcert.integrations._answers import ANSWERED, Answer, answer_request, close_code
 from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, add_rate_fields, send_events, stopping, watch
 from inconcert.integrations._health import live, ready
-from inconcert.integrations._holding import RATE_FIELDS, hold, rate_fields, take
+from inconcert.integrations._holding import RATE_FIELDS, hold, take
 from inconcert.integrations._idempotency import ANSWER_TTL
 from inconcert.integrations._job_events import job_events
 from inconcert.integrations._names import NameTemplate, RequestValues
@@ -171,10 +171,7 @@ def limited(
     async def dependency(request: _Connection) -> RateDecision:
         with _closing(request):
             filled = template.fill(_values(request))
-            limiter = make(filled, *args, **kwargs)
-            decision = await take(limiter, filled)
-        request.scope["state"].setdefault(RATE_FIELDS, []).extend(rate_fields(limiter, decision))
-        return decision
+            return await take(make(filled, *args, **kwargs), filled, request.scope["state"].setdefault(RATE_FIELDS, []))
 
     return dependency
 
