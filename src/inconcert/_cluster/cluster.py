@@ -19,10 +19,9 @@ from inconcert._redis.blocking.blocking_pools import twin_of
 from inconcert._redis.find.node_pools import NodePools
 from inconcert._redis.protocol.commands import pack
 from inconcert._redis.protocol.replies import ErrorReply, Reply
-from inconcert._redis.protocol.scripts import Command, Script
 from inconcert._redis.protocol.slots import slot_of
 from inconcert._redis.wire.background import in_background
-from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.call import PlainCall
 from inconcert._redis.wire.channel import Channel
 from inconcert._redis.wire.wire import Pool, Wire, open_wire
 from inconcert.errors import InconcertError, Unavailable
@@ -35,17 +34,6 @@ _CHECK_EVERY = 0.5  # seconds between two checks of the own connections, which s
 _APART = 0.1  # seconds between two requests at least
 _PATIENCE = 1.0  # seconds that a node may take to answer
 _LATE = f"a node of the cluster did not answer within {_PATIENCE:g} s"
-_NO_SCRIPT = Script("cluster/slots", "")
-
-
-class _SlotsCall(Call):
-    """`CLUSTER SLOTS` on a channel that is connected anyway."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__(Command(_NO_SCRIPT, ("server",), ()))
-        self.packed = _SLOTS
 
 
 class Cluster:
@@ -199,7 +187,7 @@ class Cluster:
             return await _Question(self.pool(node)).answer()
         try:
             with anyio.fail_after(_PATIENCE):
-                call = _SlotsCall()
+                call = PlainCall("CLUSTER", "SLOTS")
                 channel.submit(call)
                 return await call
         except TimeoutError as error:

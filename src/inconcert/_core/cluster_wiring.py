@@ -12,7 +12,7 @@ from inconcert._core.safeguards import Safeguards
 from inconcert._redis.blocking.blocking_channel import BlockingServer
 from inconcert._redis.driver.clients import ClusterClient
 from inconcert._redis.find.node_pools import NodePools
-from inconcert._redis.wire.greeting import Greeting
+from inconcert._redis.wire.greeting import greet
 from inconcert._redis.wire.inbox import Inbox, Messages
 from inconcert._redis.wire.transport import Commands
 
@@ -50,7 +50,7 @@ class ClusterWiring:
     async def open(self) -> None:
         await self._cluster.open()
         await self.channel.open()
-        await Greeting(self.channel, expects_cluster=True).check()
+        await greet(self.channel, expects_cluster=True)
 
     async def close(self) -> None:
         if self.safeguards is not None:

@@ -13,7 +13,7 @@ from inconcert._redis.find.master_watch import MasterWatch, sentinel_pools
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.wire.bells import Bells
 from inconcert._redis.wire.channel import Channel
-from inconcert._redis.wire.greeting import Greeting
+from inconcert._redis.wire.greeting import greet
 from inconcert._redis.wire.inbox import Inbox, Messages
 from inconcert._redis.wire.pubsub import PubSub
 from inconcert._redis.wire.transport import Commands
@@ -76,7 +76,7 @@ class _ServerWiring:
 
     async def open(self) -> None:
         await self.channel.open()
-        await Greeting(self.channel).check()
+        await greet(self.channel)
         if self.safeguards is not None:
             await self.safeguards.check()
         if self._watch is not None:

@@ -204,48 +204,31 @@ class _BroadcastListener:
 
 
 def _leave(session: Session, keys: SignalKeys, address: str, *, hands_on: bool, life: float = REMEMBERED) -> None:
-    make = partial(_LeaveCall, session, keys, address, hands_on=hands_on)
-    Withdrawal(session, keys.waiters, address, make, life=life)
+    command = _LEAVE(keys, address=address, hands_on=int(hands_on), inboxes=session.inboxes(keys.waiters))
+    _send(session, address, command, life)
 
 
 def _hand_on(session: Session, keys: SignalKeys, request: str, payload: Argument) -> None:
-    make = partial(_HandOnCall, session, keys, request, payload)
-    Withdrawal(session, keys.waiters, request, make, life=REMEMBERED)
+    """Pass an unused notification on to the next in line."""
+    command = _NOTIFY(keys, request=request, payload=payload, inboxes=session.inboxes(keys.waiters))
+    _send(session, request, command, REMEMBERED)
 
 
-class _LeaveCall(Call):
-    """The call by which a waiter leaves; it is sent even if nobody waits for it."""
+def _send(session: Session, request: str, command: Command, life: float) -> None:
+    Withdrawal(session, command.keys[0], request, partial(_Withdrawing, session, request, command), life=life)
 
-    __slots__ = ("_address", "_hands_on", "_keys", "_session")
 
-    def __init__(self, session: Session, keys: SignalKeys, address: str, *, hands_on: bool) -> None:
-        command = _LEAVE(keys, address=address, hands_on=int(hands_on), inboxes=session.inboxes(keys.waiters))
+class _Withdrawing(Call):
+    """A call that is sent even if nobody waits for it, and again while the server has more to drop."""
+
+    __slots__ = ("_request", "_session")
+
+    def __init__(self, session: Session, request: str, command: Command) -> None:
         super().__init__(command, must_run=True)
         self._session = session
-        self._keys = keys
-        self._address = address
-        self._hands_on = hands_on
-
-    def answered(self, reply: Reply) -> None:
-        if reply == _CALL_AGAIN and not self._session.channel.is_closed:
-            _leave(self._session, self._keys, self._address, hands_on=self._hands_on)
-        super().answered(reply)
-
-
-class _HandOnCall(Call):
-    """Passes an unused notification on to the next in line."""
-
-    __slots__ = ("_keys", "_payload", "_request", "_session")
-
-    def __init__(self, session: Session, keys: SignalKeys, request: str, payload: Argument) -> None:
-        command = _NOTIFY(keys, request=request, payload=payload, inboxes=session.inboxes(keys.waiters))
-        super().__init__(command, must_run=True)
-        self._session = session
-        self._keys = keys
         self._request = request
-        self._payload = payload
 
     def answered(self, reply: Reply) -> None:
         if reply == _CALL_AGAIN and not self._session.channel.is_closed:
-            _hand_on(self._session, self._keys, self._request, self._payload)
+            _send(self._session, self._request, self.command, REMEMBERED)
         super().answered(reply)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from inconcert._claims.keys import split_body
 from inconcert._redis.protocol.replies import Reply
+from inconcert._redis.wire.call import PlainCall
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.coordinator import Coordinator
@@ -26,7 +27,6 @@ from inconcert.tasks.running.worker import Worker
 from inconcert.tasks.sending.draft import Draft, Pattern
 from inconcert.tasks.sending.options import Options
 from inconcert.tasks.sending.task import Task
-from inconcert.testing.plain import PlainCall
 
 _MOST_ATTEMPTS = 10_000  # in one drain: jobs that enqueue more of them do not end
 _MOST_TURNS = 100  # in one drain, each of which brings new jobs: the same with a delay
@@ -119,11 +119,11 @@ async def _forget_rates(concert: Coordinator) -> None:
     """Let the next jobs of each rate begin now, as many as its burst."""
     parts = parts_of(concert)
     for keys in parts.jobs.partitions:
-        [found] = await parts.ref.session.gather([PlainCall("HGETALL", keys.places)])
+        [found] = await parts.ref.session.gather([PlainCall("HGETALL", keys.places, key=keys.places)])
         places = _fields(found)
         rates = [name for name, text in places.items() if _RATE.match(text)]
         if rates:
-            await parts.ref.session.gather([PlainCall("HDEL", keys.places, *rates)])
+            await parts.ref.session.gather([PlainCall("HDEL", keys.places, *rates, key=keys.places)])
 
 
 class _Enqueued(NamedTuple):
@@ -221,11 +221,11 @@ async def _enqueued(concert: Coordinator) -> list[_Enqueued]:
 async def _enqueued_in(concert: Coordinator, keys: JobKeys) -> list[_Enqueued]:
     session = parts_of(concert).ref.session
     names = await queue_names(session, keys)
-    calls = [PlainCall("HGETALL", keys.bodies), PlainCall("HGETALL", keys.states)]
+    calls = [PlainCall("HGETALL", key, key=key) for key in (keys.bodies, keys.states)]
     for place in map(keys.queue, names):
         # Those that may run now: they are in the list, but for those that have a priority, see rank.lua.
-        calls.append(PlainCall("LRANGE", place.queue, 0, -1))
-        calls.append(PlainCall("ZRANGEBYSCORE", place.delayed, "-inf", "(0"))
+        calls.append(PlainCall("LRANGE", place.queue, 0, -1, key=place.queue))
+        calls.append(PlainCall("ZRANGEBYSCORE", place.delayed, "-inf", "(0", key=place.delayed))
     bodies, states, *ready = await session.gather(calls)
     texts = _fields(bodies)
     places = [(job_id, "ready", names[n // 2]) for n, ids in enumerate(ready) for job_id in ids]

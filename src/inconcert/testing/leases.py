@@ -7,11 +7,11 @@ from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import Session
 from inconcert._redis.protocol.keys import subject
 from inconcert._redis.protocol.scripts import load
+from inconcert._redis.wire.call import PlainCall
 from inconcert.coordinator import Coordinator
 from inconcert.errors import LeaseLost
 from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.testing.keys import client_of, keys_of
-from inconcert.testing.plain import PlainCall
 
 _INSPECT = load("permits/inspect").bind(PermitKeys)
 
@@ -55,7 +55,7 @@ async def lapse(lease: Lease) -> None:
     state.check_held()
     permits = [state.holder, *(f"{state.holder}+{number}" for number in range(2, state.permits + 1))]
     scores = [part for permit in permits for part in (0, permit)]
-    await state.session.gather([PlainCall("ZADD", state.keys.holders, "XX", *scores)])
+    await state.session.gather([PlainCall("ZADD", state.keys.holders, "XX", *scores, key=state.keys.holders)])
     with suppress(LeaseLost):
         await state.renew()
 

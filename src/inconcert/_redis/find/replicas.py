@@ -9,17 +9,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from inconcert._redis.protocol.commands import pack
-from inconcert._redis.protocol.scripts import Command, Script
 from inconcert._redis.wire.background import in_background
-from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.call import Call, PlainCall
 from inconcert._redis.wire.channel import Channel
 from inconcert._redis.wire.wire import Pool
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, NotConnected
-
-_NO_SCRIPT = Script("wait", "")
 
 Writes = Callable[[], Sequence[Call]]
 
@@ -94,8 +90,7 @@ class Replicas:
                     await call
             except InconcertError as error:
                 _settle([one], error)
-        wait = Call(Command(_NO_SCRIPT, ("server",), ()))
-        wait.packed = pack("WAIT", self._count, milliseconds(self.patience))
+        wait = PlainCall("WAIT", self._count, milliseconds(self.patience))
         self._channel.submit(wait)
         count = int(await wait)
         return count if wait.sends == 1 else None

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
+from inconcert._redis.protocol.commands import Argument, pack
 from inconcert._redis.protocol.operations import Operation
 from inconcert._redis.protocol.replies import Reply
-from inconcert._redis.protocol.scripts import Command
+from inconcert._redis.protocol.scripts import Command, Script
 from inconcert._redis.wire.background import note_failure
 from inconcert.errors import InconcertError, Unavailable
 
@@ -106,3 +107,13 @@ class AwaitedCall(Call):
     __slots__ = ()
 
     goes_at_once = True
+
+
+class PlainCall(Call):
+    """A command that is not a script, sent where a script on this key is."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, *args: Argument, key: str = "server") -> None:
+        super().__init__(Command(Script(name.lower(), ""), (key,), ()))
+        self.packed = pack(name, *args)

@@ -5,41 +5,28 @@ once.  Every user may run `HELLO`, and it costs little beside what opening sends
 """
 
 from inconcert._redis.driver.roles import fields_of
-from inconcert._redis.protocol.commands import pack
-from inconcert._redis.protocol.scripts import Command, Script
-from inconcert._redis.wire.call import Call
+from inconcert._redis.wire.call import PlainCall
 from inconcert._redis.wire.transport import Commands
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
 _SHARDED_SINCE = 7  # version of Redis that has sharded Pub/Sub
 
-_NO_SCRIPT = Script("hello", "")
 
+async def greet(channel: Commands, *, expects_cluster: bool = False) -> None:
+    """Ask a channel's server what it is, and check that.
 
-class Greeting(Call):
-    """A `HELLO` under way to a channel's server."""
-
-    __slots__ = ("_expects_cluster",)
-
-    def __init__(self, channel: Commands, *, expects_cluster: bool = False) -> None:
-        super().__init__(Command(_NO_SCRIPT, ("server",), ()))
-        self.packed = pack("HELLO")
-        self._expects_cluster = expects_cluster
-        channel.submit(self)
-
-    async def check(self) -> None:
-        """Wait for the answer.
-
-        Raises:
-            Unavailable: This kind of server is not supported.
-        """
-        try:
-            said = fields_of(await self)
-        except NotConnected:
-            raise
-        except InconcertError:  # no answer, as before Redis 6: continue
-            return
-        check_kind(said, expects_cluster=self._expects_cluster)
+    Raises:
+        Unavailable: This kind of server is not supported.
+    """
+    hello = PlainCall("HELLO")
+    channel.submit(hello)
+    try:
+        said = fields_of(await hello)
+    except NotConnected:
+        raise
+    except InconcertError:  # no answer, as before Redis 6: continue
+        return
+    check_kind(said, expects_cluster=expects_cluster)
 
 
 def check_kind(said: dict[str, str], *, expects_cluster: bool) -> None:
