@@ -63,7 +63,7 @@ class Source(ABC):
 
     @abstractmethod
     def new_client(self, *, timeout: float | None) -> Client:
-        """Make a client that waits this long to connect, and for a reply; None for ever."""
+        """Make a client that waits this long to connect, and for a reply; None waits forever."""
 
 
 def embedded_source(data_dir: str | os.PathLike[str] | None, masters: int | None) -> Source:
