@@ -11,8 +11,8 @@ import pytest
 import redis.exceptions
 
 from inconcert import Coordinator, Unavailable
-from inconcert._redis.protocol.commands import pack
 from inconcert._redis.wire import greeting as greeting_module
+from inconcert._redis.wire.call import PlainCall
 from tests.support.raw import new_client, raw
 from tests.support.scripts import command_of
 from tests.support.servers import RealServer, free_port
@@ -87,7 +87,7 @@ async def test_server_that_does_not_say_what_it_is_is_taken_for_good(
     server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one before Redis 6."""
-    monkeypatch.setattr(greeting_module, "pack", partial(pack, "WHO-ARE-YOU"))
+    monkeypatch.setattr(greeting_module, "PlainCall", partial(PlainCall, "WHO-ARE-YOU"))
     async with Coordinator(server.url, namespace=namespace) as concert, concert.lock("door"):
         pass
 
