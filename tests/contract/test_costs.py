@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import pytest
 
 import inconcert
-from inconcert import Coordinator
+from inconcert import Coordinator, Limit
+from inconcert._claims.keys import PROMOTE
 from inconcert._redis.protocol.scripts import load
 from inconcert.tasks.following.blocked_worker import workers
 from tests.support.background import in_background
 from tests.support.eventually import eventually
 from tests.support.inner import bells_of, channel_of
+from tests.support.jobs import keys_of
 from tests.support.raw import raw
 from tests.support.world import World, world
 
@@ -315,6 +317,26 @@ async def test_item_costs_the_same_however_many_wait(
         task.cancel()
     await asyncio.wait(waiting)
     assert many <= few + 100
+
+
+@pytest.mark.each_case
+@pytest.mark.parametrize(("expires", "looks"), [(None, 0), (3600.0, 1)])
+async def test_line_is_looked_through_for_jobs_that_may_expire(
+    concert: Coordinator, expires: float | None, looks: int
+) -> None:
+    """Only if there are such jobs in it: what is due is moved often, and each look reads hundreds of bodies."""
+
+    @concert.task(limit=Limit(1), expires=expires)
+    async def limited() -> None: ...
+
+    await concert.enqueue_many(limited.call() for _ in range(3))
+    async with concert.consume("default") as jobs:
+        assert len(await jobs.claim(3)) == 1
+        redis, keys = raw(concert), keys_of(concert)
+        await redis.config_resetstat()
+        await concert._ref.session.run(PROMOTE(keys, keys.queue("default"), front=0))
+        calls = await redis.info("commandstats")
+        assert calls.get("cmdstat_hmget", {"calls": 0})["calls"] == looks
 
 
 @pytest.mark.each_case

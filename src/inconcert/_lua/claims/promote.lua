@@ -30,9 +30,11 @@ local expired, limits, expires_at = {}, {}, nil
 -- @guard held_back:zset
 local held = {}
 if redis.call('HLEN', places) > 0 then
-  held = redis.call('ZRANGEBYSCORE', delayed, '4e15', '+inf', 'LIMIT', 0, MOST)
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, now_ms, '(4e15', 'LIMIT', 0, MOST)) do  -- such as the next of a rate
-    held[#held + 1] = id
+  -- In the lines, as hold_back.lua has them; and delayed, such as the next of a rate.
+  for _, between in ipairs({{'45e14', '(5e15'}, {'55e14', '+inf'}, {now_ms, '(4e15'}}) do
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, between[1], between[2], 'LIMIT', 0, MOST)) do
+      held[#held + 1] = id
+    end
   end
 end
 for n, text in ipairs(#held > 0 and redis.call('HMGET', bodies, unpack(held)) or {}) do

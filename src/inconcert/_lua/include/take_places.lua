@@ -46,7 +46,8 @@ local function take_places(limited, id, text, state)
     local place = is_last and next_order(limited, line) or tonumber(first_ms) or put_ms
     local expires_ms = not order and limits.expires_ms and put_ms + limits.expires_ms + 2
     limited.due_ms = expires_ms and math.min(expires_ms, limited.due_ms or expires_ms) or limited.due_ms
-    limited.held[#limited.held + 1] = {id = id, limit = line, order = place, is_ready = key and is_late and not limits.key_counts}
+    limited.held[#limited.held + 1] = {id = id, limit = line, order = place, is_ready = key and is_late and not limits.key_counts,
+      expires = expires_ms}
   end
   if line and not is_ending and limits.wait and line == limits.wait.line then
     add_wait(limited, limits.wait)

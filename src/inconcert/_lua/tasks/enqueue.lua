@@ -68,7 +68,8 @@ for i = JOBS, #ARGV, FIELDS do
     if delay_ms ~= '0' then
       delay_job(delayed, bell, states, id, now_ms + delay_ms, queue_name)
     elseif key and not take_turn(places, held_back, key, id) then
-      held[#held + 1] = {id = id, limit = key, order = now_ms, is_ready = not string.find(envelope, '^%d+%S*/%d+:' .. key)}
+      held[#held + 1] = {id = id, limit = key, order = now_ms, is_ready = not string.find(envelope, '^%d+%S*/%d+:' .. key),
+        expires = string.find(envelope, '^[^og{]*/e%d')}
     elseif priority then
       ranked[#ranked + 1] = {id, priority}
     else
