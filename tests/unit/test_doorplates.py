@@ -38,7 +38,7 @@ def test_package_has_a_doorplate(package: Path) -> None:
 
 
 def test_tasks_have_their_theory_of_operation() -> None:
-    """Every place of a job, and every hook of a plug, are on the doorplate of the room of jobs, with its rooms."""
+    """Every state of a job, and every hook of a plug, are on the doorplate of the room of jobs, with its rooms."""
     doorplate = ast.get_docstring(ast.parse((SOURCES / "tasks" / "__init__.py").read_text("utf-8"))) or ""
     plugs = "".join(path.read_text("utf-8") for path in (SOURCES / "_lua" / "plugs" / "jobs").glob("*.lua"))
     hooks = set(re.findall(r"^local function \w+?_(on_\w+)\(", plugs, re.MULTILINE))

@@ -15,7 +15,7 @@ from tests.support.moves import declared
 PAGE = Path(__file__).parents[2] / "docs/contributing/job-keys.md"
 
 OF_JOBS = ("claims/", "queues/", "schedules/", "tasks/")
-_MOVING = re.compile(  # a job enters or leaves one of its places
+_MOVING = re.compile(  # a job enters or leaves one of its states
     r"redis\.call\((?:\w+(?: == '1')? and |push or )?'(?:[LR]PUSH|LPOP|LREM|LTRIM|ZADD|ZREM|HDEL|HSET|HSETNX)'.*?, "
     r"(?:(?:keys\.)?(?:queue|delayed|dead|claimed)|queues\[\w+\]|KEYS\[(?:\w+|\w+\[\w+\])(?: \+ 2)?\]),"
     r"|'waiting ' \.\. delay_ms"
@@ -38,15 +38,15 @@ def test_each_script_that_moves_jobs_says_so() -> None:
 
 @pytest.mark.parametrize("script", sorted(moving_scripts()))
 def test_each_move_is_in_the_table(script: str) -> None:
-    """By the place from which it takes the job, and its verdict."""
-    rows = {(place, verdict) for place, row in LIFE.items() for verdict in row}
+    """By the state from which it takes the job, and its verdict."""
+    rows = {(state, verdict) for state, row in LIFE.items() for verdict in row}
     assert set(declared(script)) <= rows
 
 
 def test_each_row_is_done_by_some_script() -> None:
     """The table has none that is only thought of."""
     done = {move for path in FILES for move in declared(title(path))}
-    assert {(place, verdict) for place, row in LIFE.items() for verdict in row} == done
+    assert {(state, verdict) for state, row in LIFE.items() for verdict in row} == done
 
 
 def test_verdicts_of_workers_are_in_the_table() -> None:
@@ -61,8 +61,8 @@ def test_page_shows_the_table() -> None:
         for move in declared(title(path)):
             by_scripts.setdefault(move, []).append(f"`{title(path)}`")
     rows = [
-        f"| {place} | `{verdict}` | {then} | {', '.join(sorted(by_scripts[place, verdict]))} |"
-        for place, row in LIFE.items()
+        f"| {state} | `{verdict}` | {then} | {', '.join(sorted(by_scripts[state, verdict]))} |"
+        for state, row in LIFE.items()
         for verdict, then in row.items()
     ]
     text = PAGE.read_text("utf-8")

@@ -6,7 +6,7 @@ a worker.  The server keeps everything that must outlive a process: no process k
 Where a job is, and who may move it from there.  `records/life.py` has each move as a row, with the verdict that it
 carries out; a script names its rows under `MOVES`, and does no others.
 
-    place    what that means                       who may move it                            where to
+    state    what that means                       who may move it                            where to
     -----    ---------------                       ---------------                            --------
     new      it is about to be added               a producer, a schedule, or the script      queue, delayed,
                                                    that ends another job                      waiting, dead

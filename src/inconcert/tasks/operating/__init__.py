@@ -17,7 +17,7 @@ Invariants.
 * Bounded work: a script looks at a portion, and the caller asks for the next one.  Queues may be of any length.
 * An act is one script for each portion.  Whatever stops a call, each job is done with or untouched, and a second call
   goes on with the rest.
-* An act looks again at the place of the job, in the script that moves it: a job that has gone on since it was listed is
+* An act looks again at the state of the job, in the script that moves it: a job that has gone on since it was listed is
   left alone, and not counted.
 * A body is read for people as far as it can be; one that is not signed as it must be is shown as such, not decoded.
 

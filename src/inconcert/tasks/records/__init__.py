@@ -6,7 +6,7 @@
                                   |        if there are keys
                                   marks for scripts, most often none: crashes, limits, history, priority
 
-    states:  id ->  where it is, if not in its queue (`life.py` has all places, `status.py` the words for users)
+    states:  id ->  where it is, if not in its queue (`life.py` has all states, `status.py` the words for users)
     facts:   id ->  flags of the features that it has, failed attempts, dead workers, the latest error
 
 Scripts decode no envelope on the usual path: all that they need stands before it, or in `facts`.  A worker trusts the

@@ -1,4 +1,4 @@
-"""The life of a job, as one table: where it is, what becomes of it there, and where it is then.
+"""The life of a job, as one table: the state it is in, what becomes of it there, and the state it is in then.
 
     new --------+-----------+          queue    its id is in a queue: it may be claimed
      |          |           |          delayed  it is due later; or a limit holds it back, in whose line it is
@@ -15,12 +15,12 @@
     gone <- dead                       An item of a queue has the same life, and never waits for others.
 
 A *verdict* says what becomes of it.  Each script that moves jobs names under `MOVES` in its header which verdicts it
-carries out, from which places; no job goes from one place to another but by a row of this table:
+carries out, from which states; no job goes from one state to another but by a row of this table:
 
     -- MOVES  claimed: done cancelled; delayed: admitted
 
-Invariants: what has a body is in exactly one of these places; a verdict on a claim names the place at which
-the worker had it, so a late one changes nothing; what leaves `claimed` frees its places in limits (the hook
+Invariants: what has a body is in exactly one of these states; a verdict on a claim names the claim of
+the worker, so a late one changes nothing; what leaves `claimed` frees its places in limits (the hook
 `on_release` of plugs); what comes to `gone` or `dead` is told to all who have to do with its end (`on_end`).
 
 Tests hold the scripts to it, and `docs/contributing/job-keys.md` shows it.
@@ -30,9 +30,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-Place = Literal["new", "queue", "delayed", "waiting", "claimed", "dead", "gone"]
+State = Literal["new", "queue", "delayed", "waiting", "claimed", "dead", "gone"]
 
-LIFE: Mapping[Place, Mapping[str, Place]] = MappingProxyType(
+LIFE: Mapping[State, Mapping[str, State]] = MappingProxyType(
     {
         "new": {
             "enqueued": "queue",
