@@ -22,7 +22,7 @@ from inconcert import (
     UnknownSchedule,
     durable,
 )
-from inconcert.members.place import Place
+from inconcert.members.group import Group
 from inconcert.queues.store import ItemKeys
 from tests.support.background import in_background
 from tests.support.eventually import eventually
@@ -167,7 +167,7 @@ async def test_members_are_named_those_that_do_not_answer_too(any_concert: Coord
         assert f"member {there.id}: its process did not answer" in str(found)
 
         client: Any = raw(any_concert)
-        keys = Place.of(any_concert._ref, "crawlers").keys
+        keys = Group.of(any_concert._ref, "crawlers").keys
         await client.zadd(keys.members, {"gone.1": 9e15})
         await client.hset(keys.values, "gone.1", "null")
         found = await any_concert.explain("members:crawlers", timeout=0.1)

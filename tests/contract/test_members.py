@@ -50,7 +50,7 @@ def group_elsewhere(elsewhere: Coordinator) -> Members:
 
 async def lapse(concert: Coordinator, member: Member) -> None:
     """Let the server's side of a membership end now; nobody is told."""
-    await raw(concert).zadd(member._state.roster.place.keys.members, {member.id: 1}, xx=True)
+    await raw(concert).zadd(member._state.roster.group.keys.members, {member.id: 1}, xx=True)
 
 
 async def nobody_listens(concert: Coordinator, channel: str) -> None:
@@ -170,7 +170,7 @@ async def test_value_is_updated(group: Members, group_elsewhere: Members) -> Non
 
 async def test_more_members_than_one_reply_lists_are_all_listed(any_concert: Coordinator, group: Members) -> None:
     """About 1,000 at a time."""
-    keys = group._place.keys
+    keys = group._group.keys
     async with group as me:
         await raw(any_concert).zadd(keys.members, {f"m{number}": 10**14 for number in range(2500)})
         await raw(any_concert).hset(keys.values, mapping={f"m{number}": number for number in range(2500)})
@@ -184,7 +184,7 @@ async def test_lapsed_members_are_not_listed_however_many(
     any_concert: Coordinator, group: Members, group_elsewhere: Members
 ) -> None:
     """Nor does a watcher see them when it begins; one script drops 100."""
-    keys = group._place.keys
+    keys = group._group.keys
     me = await group.join()
     for number in range(2):
         dead = [f"m{number}.{each}" for each in range(250)]
@@ -239,7 +239,7 @@ async def test_renewal_of_another_notices_a_lapsed_lease(
 async def test_one_member_looks_when_the_next_lease_should_end(any_concert: Coordinator, group: Members) -> None:
     """One only: it renews again at that moment, and the others as ever."""
     async with group as me, group as you, group as dead:
-        keys = me._state.roster.place.keys
+        keys = me._state.roster.group.keys
         seconds, microseconds = await raw(any_concert).time()
         await raw(any_concert).zadd(keys.members, {dead.id: seconds * 1000 + microseconds // 1000 + 300}, xx=True)
         dead._state._renewal.remove(dead._state)
@@ -284,12 +284,12 @@ async def test_stranger_looks_when_the_next_lease_ends(any_concert: Coordinator,
 async def test_look_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
     """When the next lease ends; what has lapsed is dropped once."""
     me, you = [await any_concert.members("g", ttl=ttl).join() for ttl in (20, 30)]
-    place = me._state.roster.place
-    command = command_of("members/look", place.keys, changes=place.changes)
+    group = me._state.roster.group
+    command = command_of("members/look", group.keys, changes=group.changes)
     for _ in range(2):
         [left_ms] = await any_concert._ref.session.run(command)
         assert 15_000 < left_ms <= 20_000
-    await raw(any_concert).zadd(place.keys.members, {me.id: 1})
+    await raw(any_concert).zadd(group.keys.members, {me.id: 1})
     left_ms, _ = await any_concert._ref.session.run(command)
     assert 25_000 < left_ms <= 30_000
     assert len(await any_concert._ref.session.run(command)) == 1
@@ -363,8 +363,8 @@ async def test_what_was_read_before_listening_is_not_taken_for_the_group(
     any_concert: Coordinator, group_elsewhere: Members
 ) -> None:
     """Whoever asked for it has gone before the reply came, and others listen anew."""
-    place = group_elsewhere._place
-    roster = any_concert._rosters.of(place)
+    group = group_elsewhere._group
+    roster = any_concert._rosters.of(group)
     gone = Feed(roster)
     await roster.open(gone)
     reading = asyncio.create_task(roster.known())
@@ -420,7 +420,7 @@ def roster_takes(roster: Any, text: bytes) -> None:
 
 async def test_watchers_of_a_process_share_one_subscription(any_concert: Coordinator, group: Members) -> None:
     """One roster; it is dropped with the last of its users."""
-    channel = group._place.changes
+    channel = group._group.changes
     me, you = await group.join(), await group.join()
     assert me._state.roster is you._state.roster
     watching = Watching(group.watch())
@@ -541,7 +541,7 @@ async def test_what_a_failover_has_undone_is_claimed_and_let_go_of_anew(
     any_concert: Coordinator, group: Members, group_elsewhere: Members
 ) -> None:
     """When the connection is back: so no key stays with a member that does not know of it."""
-    claims = group._place.keys.claims
+    claims = group._group.keys.claims
     async with group as me:
         mine = Sharing(me, SITES)
         await eventually(lambda: mine.keys == set(SITES))
@@ -616,7 +616,7 @@ async def test_many_keys_are_claimed_in_portions(group: Members, group_elsewhere
 
 async def test_claims_of_the_dead_are_swept(any_concert: Coordinator, group: Members) -> None:
     """Those of keys that nobody asks for any more, too."""
-    claims = group._place.keys.claims
+    claims = group._group.keys.claims
     me = await group.join()
     mine = Sharing(me, SITES)
     await eventually(lambda: mine.sets)
@@ -731,7 +731,7 @@ async def test_dropped_member_listens_no_more_after_the_next_change(
     gc.collect()
     async with group_elsewhere:
         pass
-    await nobody_listens(any_concert, group._place.changes)
+    await nobody_listens(any_concert, group._group.changes)
     assert not [record for record in caplog.records if record.name != "inconcert.leases"]
 
 
@@ -758,7 +758,7 @@ async def test_cancelled_member_leaves_nothing(any_concert: Coordinator, moment:
             return await group.list() == {} and not session.renewal.is_needed
 
         await eventually(nobody)
-        await nobody_listens(any_concert, group._place.changes)
+        await nobody_listens(any_concert, group._group.changes)
     assert number > 5
 
 
@@ -770,12 +770,12 @@ class Bench:
 
     def __init__(self, concert: Coordinator) -> None:
         self.concert = concert
-        self.place = concert.members("it")._place
+        self.group = concert.members("it")._group
 
     async def run(self, name: str, **named: Argument | list[str]) -> Reply:
         """Run a script of the group once."""
-        more = {} if name == "count" else {"changes": self.place.changes}
-        command = command_of(f"members/{name}", self.place.keys, **named, **more)
+        more = {} if name == "count" else {"changes": self.group.changes}
+        command = command_of(f"members/{name}", self.group.keys, **named, **more)
         return await self.concert._ref.session.run(command)
 
     async def join(self, member: str, value: str = "1") -> Reply:

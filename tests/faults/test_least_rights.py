@@ -11,7 +11,7 @@ from inconcert import Coordinator, Inspection, QueueFull
 from inconcert._redis.operate.rights import least_rights
 from inconcert._redis.protocol.scripts import Command, Script
 from inconcert._redis.protocol.slots import slot_of
-from inconcert.members.place import Place, count_members
+from inconcert.members.group import Group, count_members
 from inconcert.reports.explain_job import JobQuestion
 from inconcert.tasks.records.store import DUE
 from inconcert.tasks.schedules.schedules import count_schedules
@@ -165,7 +165,7 @@ async def a_group_of_members(concert: Coordinator, server: RealServer) -> None:
     """One joins, and somebody counts."""
     async with concert.members("crawlers") as me:
         assert (
-            await count_members(concert._ref.session, Place.of(concert._ref, "crawlers")) == len(await me.list()) == 1
+            await count_members(concert._ref.session, Group.of(concert._ref, "crawlers")) == len(await me.list()) == 1
         )
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from inconcert import Coordinator, Job, JobStatus, LeaseLost, Limit, durable
 from inconcert.coordinator import session_ref_of
-from inconcert.members.place import Place
+from inconcert.members.group import Group
 from tests.support.background import in_background
 from tests.support.clusters import RealCluster
 from tests.support.command_line import SERVICE, start
@@ -379,7 +379,7 @@ async def test_members_are_counted_where_their_group_is_named(
         assert values['inconcert_members{name="crawlers"}'] == 3
         assert values['inconcert_members{name="readers"}'] == 0
         for member in (lost, other):
-            keys = Place.of(session_ref_of(concert), member.name).keys
+            keys = Group.of(session_ref_of(concert), member.name).keys
             await raw(concert).zadd(keys.members, {member.id: 1})
             with pytest.raises(LeaseLost):
                 await member.renew()

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command
-from inconcert.members.place import MemberKeys
+from inconcert.members.group import MemberKeys
 from tests.support.scripts import command_of
 from tests.support.world import examples
 

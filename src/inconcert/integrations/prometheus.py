@@ -30,7 +30,7 @@ from inconcert._redis.wire.traffic import traffic
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.integrations._tallies import Distribution, Labels, Tallies
-from inconcert.members.place import Place, count_members
+from inconcert.members.group import Group, count_members
 from inconcert.queues.queue import Queue, QueueCounts
 from inconcert.tasks.front.task_coordinator import parts_of
 from inconcert.tasks.operating.queue_stats import TaskStats
@@ -103,7 +103,7 @@ class Metrics(Collector):
         self._queues = _Declared(lambda: parts.registry.queues, queues)
         self._jobs = parts.jobs
         self._items = [concert.queue(name) for name in sorted(set(items))]
-        self._groups = {name: Place.of(parts.ref, name) for name in sorted(set(members))}
+        self._groups = {name: Group.of(parts.ref, name) for name in sorted(set(members))}
         names = _Declared(lambda: parts.registry.names, tasks)
         self._tallies = Tallies(names, self._queues, self._groups, now=time.monotonic)
         self._registry = registry
@@ -185,7 +185,7 @@ class Metrics(Collector):
                     self._concert.tasks.stopped_keys() if self._registered.some_keys_are_in_order else _none(),
                     count_schedules(session, self._jobs),
                     asyncio.gather(*map(_look_at, self._items)),
-                    asyncio.gather(*(count_members(session, place) for place in self._groups.values())),
+                    asyncio.gather(*(count_members(session, group) for group in self._groups.values())),
                 )
             return _Seen(stats, stopped, schedules, items, dict(zip(self._groups, counts, strict=True)))
         except (InconcertError, TimeoutError) as error:

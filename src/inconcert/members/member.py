@@ -7,8 +7,8 @@ from inconcert._core.lease import HeldLease
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
 from inconcert.members.changes import MemberChange
+from inconcert.members.group import read_group
 from inconcert.members.member_state import MemberState
-from inconcert.members.place import read_group
 from inconcert.members.shares import Shares
 from inconcert.members.value import encode_value
 from inconcert.members.watch import watch
@@ -33,7 +33,7 @@ class Member(HeldLease[MemberState]):
     async def list(self) -> dict[str, JSON]:
         """The members of the group now, with their values: member id -> value. See `Members.list`."""
         self._check_loop()
-        return await read_group(self._state.roster.session, self._state.roster.place)
+        return await read_group(self._state.roster.session, self._state.roster.group)
 
     async def update(self, value: JSON) -> None:
         """Change its own value; watchers get `Changed`.

@@ -16,7 +16,7 @@ from inconcert._redis.protocol.scripts import Command, load
 from inconcert._redis.wire.call import Call
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotHeld
-from inconcert.members.place import MemberKeys
+from inconcert.members.group import MemberKeys
 from inconcert.members.roster import Feed, Roster
 
 _JOIN = load("members/join").bind(MemberKeys)
@@ -74,16 +74,16 @@ class MemberState(LeaseState):
         self._has_joined = False  # and its user has it
         deadline = local_deadline(asked_at, joining.ttl)
         renewal = roster.session.renewal
-        super().__init__(KIND, roster.place.name, holder=holder, ttl=joining.ttl, deadline=deadline, renewal=renewal)
+        super().__init__(KIND, roster.group.name, holder=holder, ttl=joining.ttl, deadline=deadline, renewal=renewal)
 
     @classmethod
     async def join(cls, roster: Roster, holder: str, joining: Joining) -> "MemberState":
         """Become a member, whose process knows the group when this returns."""
-        session, place = roster.session, roster.place
+        session, group = roster.session, roster.group
         user = _User()
         await roster.open(user)
         ttl_ms = milliseconds(joining.ttl)
-        call = Call(_JOIN(place.keys, member=holder, value=joining.value, ttl_ms=ttl_ms, changes=place.changes))
+        call = Call(_JOIN(group.keys, member=holder, value=joining.value, ttl_ms=ttl_ms, changes=group.changes))
         try:
             await session.channel.has_room(call.key, call)
             asked_at = time.monotonic()
@@ -93,12 +93,12 @@ class MemberState(LeaseState):
         except BaseException:
             if call.sends and not session.channel.is_closed:
                 life = 0.0 if call.was_refused else joining.ttl
-                Withdrawal(session, place.keys.members, holder, partial(_Leave, roster, holder), life=life)
+                Withdrawal(session, group.keys.members, holder, partial(_Leave, roster, holder), life=life)
             roster.leave(user)
             raise
         try:
             await roster.known()
-            roster.on_message(place.changes, told)
+            roster.on_message(group.changes, told)
             if holder not in roster.values:  # changes came before ours, which this process has not heard of yet
                 await roster.read()
         except BaseException:
@@ -110,15 +110,15 @@ class MemberState(LeaseState):
     async def update(self, value: bytes) -> None:
         """Change its value."""
         self.check_held()
-        session, place = self.roster.session, self.roster.place
+        session, group = self.roster.session, self.roster.group
         request = session.new_address()
         told = await session.run(
-            _UPDATE(place.keys, member=self.holder, value=value, request=request, changes=place.changes)
+            _UPDATE(group.keys, member=self.holder, value=value, request=request, changes=group.changes)
         )
         if not told:
             self.renewed(is_held=False, asked_at=0.0)
             raise self.loss()
-        self.roster.on_message(place.changes, told)
+        self.roster.on_message(group.changes, told)
 
     def add_feed(self, feed: Feed) -> None:
         """Close this one when the membership ends."""
@@ -163,8 +163,8 @@ class MemberState(LeaseState):
     # Private.
 
     def _send_renewal(self) -> Call:
-        place = self.roster.place
-        command = _RENEW(place.keys, member=self.holder, ttl_ms=self.ttl_ms, changes=place.changes)
+        group = self.roster.group
+        command = _RENEW(group.keys, member=self.holder, ttl_ms=self.ttl_ms, changes=group.changes)
         call = _RenewMember(self, command)
         self.roster.session.channel.submit(call)
         return call
@@ -220,7 +220,7 @@ class _RenewMember(RenewCall):
     def with_one_key(self) -> Call | None:
         """The lease alone, while nothing of the group can be read because its slot moves key by key."""
         member = self._member
-        keys = member.roster.place.keys
+        keys = member.roster.group.keys
         return RenewCall(member, _RENEW_LEASE(holders=keys.members, holder=member.holder, ttl_ms=member.ttl_ms))
 
 
@@ -230,7 +230,7 @@ class _Leave(Call):
     __slots__ = ("_member",)
 
     def __init__(self, roster: Roster, holder: str, member: MemberState | None = None) -> None:
-        super().__init__(_LEAVE(roster.place.keys, member=holder, changes=roster.place.changes), must_run=True)
+        super().__init__(_LEAVE(roster.group.keys, member=holder, changes=roster.group.changes), must_run=True)
         self._member = member
 
     def answered(self, reply: Reply) -> None:

@@ -23,9 +23,9 @@ from inconcert._rules.defaults import MEMBER_TTL
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
 from inconcert.members.changes import MemberChange
+from inconcert.members.group import Group, read_group
 from inconcert.members.member import Member
 from inconcert.members.member_state import KIND, Joining, MemberState
-from inconcert.members.place import Place, read_group
 from inconcert.members.roster import Rosters
 from inconcert.members.value import encode_value
 from inconcert.members.watch import watch
@@ -64,7 +64,7 @@ class Members(AsyncWith[MemberState, Member]):
         super().__init__(KIND, name, Member)
         self._ref = ref
         self._rosters = rosters
-        self._place = Place.of(ref, name)
+        self._group = Group.of(ref, name)
         self._value = encode_value(name, value)
         self._ttl = durations.ttl(ttl)
 
@@ -85,7 +85,7 @@ class Members(AsyncWith[MemberState, Member]):
 
         Cost: 1 round trip for about each 1,000 members, and 1 for each 100 that it finds to have lapsed.
         """
-        return await read_group(self._ref.session, self._place)
+        return await read_group(self._ref.session, self._group)
 
     def watch(self) -> AsyncGenerator[MemberChange | Gap, None]:
         """Yield who is in the group, each as `Joined`, and then each change. No need to join.
@@ -101,11 +101,11 @@ class Members(AsyncWith[MemberState, Member]):
         Cost: 2 round trips, 0 if this process watches or takes part already; 1 message for each change to all watchers
             of the process; 1 round trip when a lease would end, or every 30 s.
         """
-        return watch(self._rosters.of(self._place), None)
+        return watch(self._rosters.of(self._group), None)
 
     # Private.
 
     async def _obtain(self) -> MemberState:
         session = self._ref.session
         joining = Joining(self._value, self._ttl, note())
-        return await MemberState.join(self._rosters.of(self._place), session.new_address(), joining)
+        return await MemberState.join(self._rosters.of(self._group), session.new_address(), joining)

@@ -33,7 +33,7 @@ from inconcert.members.changes import (
     StartOver,
     Update,
 )
-from inconcert.members.place import LIST, LOOK, Place, values_of
+from inconcert.members.group import LIST, LOOK, Group, values_of
 
 _log = logging.getLogger("inconcert.members")
 
@@ -47,22 +47,22 @@ class Rosters:
         self._ref = ref
         self._found: WeakValueDictionary[tuple[str, str], Roster] = WeakValueDictionary()
 
-    def of(self, place: Place) -> "Roster":
+    def of(self, group: Group) -> "Roster":
         """The one of this group, in the open session."""
         session = self._ref.session
-        key = session.id, place.name
+        key = session.id, group.name
         roster = self._found.get(key)
         if roster is None:
-            roster = self._found[key] = Roster(session, place)
+            roster = self._found[key] = Roster(session, group)
         return roster
 
 
 class Roster:
     """The members of a group, kept up to date as long as there is a user."""
 
-    def __init__(self, session: Session, place: Place) -> None:
+    def __init__(self, session: Session, group: Group) -> None:
         self.session = session
-        self.place = place
+        self.group = group
         self.values: dict[str, JSON] = {}  # member -> value
         self._version: int | None = None  # None: not read yet
         self._rendezvous = Rendezvous()
@@ -75,7 +75,7 @@ class Roster:
         self._reading: _Read | None = None
 
     def __repr__(self) -> str:
-        return f"<Roster of {self.place.name!r}>"
+        return f"<Roster of {self.group.name!r}>"
 
     async def open(self, user: object) -> None:
         """Listen to the group, if that is not done yet, until this user leaves or is dropped."""
@@ -83,7 +83,7 @@ class Roster:
         try:
             async with self._subscribing:  # one at a time: a channel has each listener once
                 if not self._is_subscribed:
-                    await self.session.broadcasts.listen(self.place.changes, self)
+                    await self.session.broadcasts.listen(self.group.changes, self)
                     self._is_subscribed = True
                     self._version = self._reading = None  # what was read before may lack changes since
         except BaseException:
@@ -110,9 +110,9 @@ class Roster:
 
     async def look(self) -> float | None:
         """Drop lapsed members; seconds until the next lease ends unless it is renewed, None if there is none."""
-        left_ms, *lost = await self.session.run(LOOK(self.place.keys, changes=self.place.changes))
+        left_ms, *lost = await self.session.run(LOOK(self.group.keys, changes=self.group.changes))
         for text in lost:
-            self.on_message(self.place.changes, text)
+            self.on_message(self.group.changes, text)
         return None if left_ms < 0 else (left_ms + 1) / 1000
 
     def division(self, keys: frozenset[str]) -> Division:
@@ -174,7 +174,7 @@ class Roster:
         """The group could not be read: a renewal, or the next change, lets it be tried again."""
         if reading is self._reading:
             self._reading = None
-        _log.warning("members %r could not be read: %s", self.place.name, error, extra={"members": self.place.name})
+        _log.warning("members %r could not be read: %s", self.group.name, error, extra={"members": self.group.name})
 
     # Private.
 
@@ -232,7 +232,7 @@ class Roster:
         if not self._users and self._is_subscribed:
             self._is_subscribed = False
             self._version = None  # from now on it misses changes
-            self.session.broadcasts.forget(self.place.changes, self)
+            self.session.broadcasts.forget(self.group.changes, self)
 
 
 class _Read(Call):
@@ -241,8 +241,8 @@ class _Read(Call):
     __slots__ = ("_roster", "found", "later", "passed", "version")
 
     def __init__(self, roster: Roster, began_at: int | None) -> None:
-        place = roster.place
-        super().__init__(LIST(place.keys, cursor=0, changes=place.changes), must_run=True)
+        group = roster.group
+        super().__init__(LIST(group.keys, cursor=0, changes=group.changes), must_run=True)
         self._roster = roster
         self.passed = {began_at}  # the versions that the roster has had since
         self.version = 0  # the version of the group, of its first portion
@@ -253,14 +253,14 @@ class _Read(Call):
         roster = self._roster
         version, cursor, flat, lost = reply
         for text in lost:  # before the messages come, so that it is not taken for a gap
-            roster.on_message(roster.place.changes, text)
+            roster.on_message(roster.group.changes, text)
         if lost:  # perhaps more have lapsed than one script drops
-            roster.session.channel.submit(_ReadMore(self, roster.place, 0))
+            roster.session.channel.submit(_ReadMore(self, roster.group, 0))
             return
         self.version = self.version or int(version)
         self.found |= values_of(flat)
         if int(cursor):
-            roster.session.channel.submit(_ReadMore(self, roster.place, cursor))
+            roster.session.channel.submit(_ReadMore(self, roster.group, cursor))
             return
         roster.was_read(self)
         super().answered(None)
@@ -275,8 +275,8 @@ class _ReadMore(Call):
 
     __slots__ = ("_first",)
 
-    def __init__(self, first: _Read, place: Place, cursor: bytes | int) -> None:
-        super().__init__(LIST(place.keys, cursor=cursor, changes=place.changes), must_run=True)
+    def __init__(self, first: _Read, group: Group, cursor: bytes | int) -> None:
+        super().__init__(LIST(group.keys, cursor=cursor, changes=group.changes), must_run=True)
         self._first = first
 
     def answered(self, reply: Reply) -> None:

@@ -20,8 +20,8 @@ from inconcert._redis.wire.call import Call
 from inconcert._rules.rendezvous import Division
 from inconcert.errors import InconcertError
 from inconcert.members.changes import Changed, Freed, Joined, Left, Lost, News, Reconnected, StartOver
+from inconcert.members.group import MemberKeys
 from inconcert.members.member_state import MemberState
-from inconcert.members.place import MemberKeys
 from inconcert.members.roster import Feed
 
 _log = logging.getLogger("inconcert.members")
@@ -162,14 +162,14 @@ class _LetGo(Call):
 
 
 def _commands(state: MemberState, turn: int, keys: Iterable[str], *, is_claim: bool) -> list[Command]:
-    place = state.roster.place
+    group = state.roster.group
     return [
         _SHARE(
-            place.keys,
+            group.keys,
             member=state.holder,
             turn=turn,
             ttl_ms=state.ttl_ms,
-            changes=place.changes,
+            changes=group.changes,
             let_go=0 if is_claim else len(portion),
             keys=portion,
         )

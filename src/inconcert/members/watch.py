@@ -48,7 +48,7 @@ async def _next_seen(roster: Roster, feed: Feed) -> News:
     while True:
         with anyio.move_on_after(pause):
             return await feed.next()
-        left = await retry_until_answered(_log, f"watching members {roster.place.name!r}", roster.look)
+        left = await retry_until_answered(_log, f"watching members {roster.group.name!r}", roster.look)
         pause = _LOOK_EVERY if left is None else left
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from inconcert._core.session import SessionRef
-from inconcert.members.place import Place, read_group
+from inconcert.members.group import Group, read_group
 from inconcert.reports.explanation import Explanation, Reason
 from inconcert.reports.report import Inspection, ago, whereabouts
 
@@ -13,7 +13,7 @@ _MOST = 20  # members that are told of
 async def explain_members(ref: SessionRef, name: str, ask: Callable[[], Awaitable[Inspection | Reason]]) -> Explanation:
     """Explain a group by its members."""
     # The server first: what a process that answers later does not have any more was left in between.
-    joined = await read_group(ref.session, Place.of(ref, name))
+    joined = await read_group(ref.session, Group.of(ref, name))
     asked = await ask()
     seen = asked if isinstance(asked, Inspection) else Inspection((), ())
     members = [held for held in seen.locks() if held.kind == "members" and held.holder in joined]

@@ -1,4 +1,4 @@
-"""The place of a group of members on the server, and reading it from there."""
+"""The keys and the channel of a group of members, and reading it from there."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -25,8 +25,8 @@ LOOK = load("members/look").bind(MemberKeys)
 _COUNT = load("members/count").bind(MemberKeys)
 
 
-class Place(NamedTuple):
-    """The place of a group."""
+class Group(NamedTuple):
+    """A group: its keys, and the channel of its changes."""
 
     name: str  # the group's
     keys: MemberKeys
@@ -34,17 +34,17 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, ref: SessionRef, name: str) -> Self:
-        """That of the group `name`."""
+        """The group `name`."""
         keys = ref.keys.of(MemberKeys, "members", name)
         return cls(name, keys, ref.keys.channel(keys.members, "members", name))
 
 
-async def read_group(session: Session, place: Place) -> dict[str, JSON]:
+async def read_group(session: Session, group: Group) -> dict[str, JSON]:
     """Ask the server who is in a group."""
     found: dict[str, JSON] = {}
     cursor: bytes | int = 0
     while True:
-        _, cursor, flat, lost = await session.run(LIST(place.keys, cursor=cursor, changes=place.changes))
+        _, cursor, flat, lost = await session.run(LIST(group.keys, cursor=cursor, changes=group.changes))
         if lost:  # perhaps more have lapsed than one script drops
             found, cursor = {}, 0
             continue
@@ -53,9 +53,9 @@ async def read_group(session: Session, place: Place) -> dict[str, JSON]:
             return found
 
 
-async def count_members(session: Session, place: Place) -> int:
+async def count_members(session: Session, group: Group) -> int:
     """Ask the server how many are in a group."""
-    count: int = await session.run(_COUNT(place.keys))
+    count: int = await session.run(_COUNT(group.keys))
     return count
 
 
