@@ -61,7 +61,7 @@ async def keys_of(concert: Coordinator, job: Job[Any]) -> dict[str, int]:
 
 
 async def test_items_come_while_the_job_runs(any_concert: Coordinator, elsewhere: Coordinator) -> None:
-    """Typed as it yields them; in another process, too; and afterwards, from any place."""
+    """Typed as it yields them; in another process, too; and afterwards, from any position."""
     go_on = asyncio.Event()
 
     @any_concert.task(name="write")
@@ -153,7 +153,7 @@ async def test_end_of_the_job_is_told_behind_its_last_item(any_concert: Coordina
 
 
 @pytest.mark.parametrize("after", ["", "1", "1-", "-1", "1-2-3", "a-1", "1-1 ", 7, "٣-1"])
-async def test_place_that_cannot_be_is_refused_at_once(concert: Coordinator, after: Any) -> None:
+async def test_position_that_cannot_be_is_refused_at_once(concert: Coordinator, after: Any) -> None:
     """Before anything is sent, and before the first `anext`."""
     job = concert.tasks.job("0123456789abcdef.1.0")
     with pytest.raises(ValueError, match="cannot be the id of an item"):

@@ -1,6 +1,6 @@
 """The stream of a job as this process follows it: all that do share one subscription, and what was read.
 
-A message on the channel is only a hint to read. Of several readers at the same place, the first reads for all.
+A message on the channel is only a hint to read. Of several readers at the same position, the first reads for all.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def read_items(session: Session, keys: JobKeys, job_id: str, run: str, aft
     reply: Reply = await session.run(read)
     found, signed = head(reply, _Head)
     verify, attempt = session.key_ring.verify, found.attempt
-    texts = [verify(ITEM, signed_id(attempt, found.first + place, job_id), text) for place, text in enumerate(signed)]
+    texts = [verify(ITEM, signed_id(attempt, found.first + index, job_id), text) for index, text in enumerate(signed)]
     return Items(found.run.decode(), attempt, found.first, found.last, texts)
 
 

@@ -18,7 +18,7 @@ from inconcert.tasks.following.blocked_worker import BodyWait
 from inconcert.tasks.following.cancellation import STILL_RUNS, cancel
 from inconcert.tasks.following.feed import read_items
 from inconcert.tasks.following.messages import JobMessage
-from inconcert.tasks.following.stream import Place, Stream, StreamItem, follow, place_of
+from inconcert.tasks.following.stream import Position, Stream, StreamItem, follow, position_of
 from inconcert.tasks.following.watch import RECHECK_AFTER, Watches
 from inconcert.tasks.records.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.records.store import CHILDREN, RESCHEDULE, JobKeys, JobKeyspace
@@ -162,10 +162,10 @@ class Job(Generic[R_co]):
         Cost: 3 round trips to begin with. 0 while waiting. For each batch of items 1 message to the process and 1 round
         trip, shared by all that follow the job in this process; 2 when it has ended.
         """
-        place = place_of(after)
+        position = position_of(after)
         item_type = self._yields if as_type is None else as_type
         converter = Converter(f"an item of the stream of job {self.id}", Any if item_type is None else item_type)
-        return follow(self._link.ref, self._link.watches, self.id, place, converter)
+        return follow(self._link.ref, self._link.watches, self.id, position, converter)
 
     async def cancel(self, *, timeout: Seconds | None = None) -> bool:
         """Cancel the job, and wait until it is certain that it will not run, or has stopped.
@@ -286,7 +286,7 @@ class Job(Generic[R_co]):
         """
         found = await read_items(self._link.ref.session, self._keys, self.id, "", -whole("limit", limit, most=1_000))
         return [
-            StreamItem(Place(found.run, number).id, found.attempt, decode(text))
+            StreamItem(Position(found.run, number).id, found.attempt, decode(text))
             for number, text in enumerate(found.texts, found.first)
         ]
 

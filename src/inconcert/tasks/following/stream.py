@@ -1,4 +1,4 @@
-"""Following the stream of a job: its items from any place on, until the job has ended.
+"""Following the stream of a job: its items from any position on, until the job has ended.
 
 The id of an item is `RUN-NUMBER`: which run of the generator yielded it, and its number in it, from 1. A run is named
 by when it began, by the server's clock, so no two have the same name, even if the server has forgotten the first.
@@ -57,35 +57,37 @@ class Restarted:
 Stream: TypeAlias = AsyncGenerator[StreamItem[T] | Restarted | Gap, None]
 
 
-class Place(NamedTuple):
-    """A place in a stream: behind this item, of this run; the run is empty for the beginning."""
+class Position(NamedTuple):
+    """A position in a stream: behind this item, of this run; the run is empty for the beginning."""
 
     run: str
     number: int
 
     @property
     def id(self) -> str:
-        """The id of that item, which `place_of` reads."""
+        """The id of that item, which `position_of` reads."""
         return f"{self.run}-{self.number}"
 
 
-def place_of(item_id: str | None) -> Place:
-    """The place behind the item with this id; None means the beginning.
+def position_of(item_id: str | None) -> Position:
+    """The position behind the item with this id; None means the beginning.
 
     Raises:
         ValueError: This cannot be the id of an item.
     """
     if item_id is None:
-        return Place("", 0)
+        return Position("", 0)
     found = _ID.fullmatch(item_id) if isinstance(item_id, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
     if found is None:
         raise ValueError(f"after is {item_id!r}, which cannot be the id of an item; give `StreamItem.id`, or None")
-    return Place(found[1], int(found[2]))
+    return Position(found[1], int(found[2]))
 
 
-async def follow(ref: SessionRef, watches: Watches, job_id: str, place: Place, converter: Converter) -> Stream[Any]:
-    """The items behind a place; see `Job.stream`."""
-    run, number = place
+async def follow(
+    ref: SessionRef, watches: Watches, job_id: str, position: Position, converter: Converter
+) -> Stream[Any]:
+    """The items behind a position; see `Job.stream`."""
+    run, number = position
     watch = watches.join(ref.session, job_id)
     try:
         feed = await watch.follow()
@@ -102,7 +104,7 @@ async def follow(ref: SessionRef, watches: Watches, job_id: str, place: Place, c
                 number = items.first - 1
             for text in items.texts:
                 number += 1
-                yield StreamItem(Place(run, number).id, items.attempt, converter.read(text))
+                yield StreamItem(Position(run, number).id, items.attempt, converter.read(text))
             if number >= items.last:
                 if page.seen.has_ended:
                     watch.is_noted = False
