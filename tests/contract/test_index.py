@@ -258,8 +258,8 @@ async def test_relevance_and_scores_can_be_mixed(library: Index) -> None:
 async def test_scores_are_exact(index: Index) -> None:
     """As they were given, from 1e150 to -1e150; the two zeros are one."""
     numbers = [1e150, 2.0**53, 1.5, 0.1, 5e-324, 0.0, -5e-324, -0.1, -(2.0**53), -1e150]
-    for place, number in enumerate(numbers):
-        await index.add(f"{place}", "x", scores={"n": number})
+    for n, number in enumerate(numbers):
+        await index.add(f"{n}", "x", scores={"n": number})
     await index.add("zero", "x", scores={"n": -0.0})
 
     hits = await index.search("x", weights={"n": 1}, limit=20)
@@ -270,13 +270,13 @@ async def test_scores_are_exact(index: Index) -> None:
     )
 
 
-def test_places_are_in_the_order_of_the_scores() -> None:
-    """The highest first; each place leads back to its score, and the two zeros share one."""
+def test_sort_keys_are_in_the_order_of_the_scores() -> None:
+    """The highest first; each leads back to its score, and the two zeros share one."""
     numbers = [1e308, 2.0**53, 1.5, 1.0, 5e-324, 0.0, -5e-324, -1.0, -1.5, -1e308]
-    places = [sort_key(number) for number in numbers]
+    keys = [sort_key(number) for number in numbers]
 
-    assert places == sorted(places)
-    assert [score_at(place) for place in places] == numbers
+    assert keys == sorted(keys)
+    assert [score_at(key) for key in keys] == numbers
     assert sort_key(-0.0) == sort_key(0.0)
 
 

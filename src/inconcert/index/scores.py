@@ -17,22 +17,22 @@ def sort_key(score: float) -> str:
     return f"{bits if bits & _SIGN else bits ^ _ALL_BITS ^ _SIGN:016x}"
 
 
-def score_at(place: str | bytes) -> float:
+def score_at(key: str | bytes) -> float:
     """The score that has this sort key."""
-    bits = int(place, 16)
+    bits = int(key, 16)
     score: float = struct.unpack(">d", struct.pack(">Q", bits if bits & _SIGN else bits ^ _ALL_BITS ^ _SIGN))[0]
     return score
 
 
 def scores_as_text(scores: Mapping[str, float]) -> str:
-    """The scores of a document as the server keeps them: a line each, a name and a place.
+    """The scores of a document as the server keeps them: a line each, a name and a sort key.
 
     Raises:
         ValueError: A score is not a number from -1e150 to 1e150, or there are more than 50.
         InvalidName: A name is empty, too long, or has a space or a line break.
     """
-    places = {name: sort_key(score) for name, score in _checked("score", scores).items()}
-    return "".join(f"\n{name} {place}" for name, place in places.items())
+    sort_keys = {name: sort_key(score) for name, score in _checked("score", scores).items()}
+    return "".join(f"\n{name} {key}" for name, key in sort_keys.items())
 
 
 def weights_of(weights: Mapping[str, float]) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """One search: lists of documents, each with its best first, are read side by side until the best of all are known.
 
 There is a list for each word of the query, and one for each score that is asked for.  A document that was not met in
-any of them so far ranks at most as high as one would that stood at the present place of all.  Once enough documents are
-known that rank higher, no other can come before them: so the best ten of 100,000 are found among the first few.
+any of them so far ranks at most as high as one would that stood at the present position of all.  Once enough documents
+are known that rank higher, no other can come before them: so the best ten of 100,000 are found among the first few.
 
 Source: Fagin, Lotem and Naor, "Optimal aggregation algorithms for middleware", 2003: the threshold algorithm.
 """
@@ -40,7 +40,7 @@ class _SortedList:
     last: str = ""  # the entry that was read last: what orders it, and the document
 
     def adds(self, fact: Reply) -> float:
-        """Its share in the rank of a document, from the impact key of the word or the place of the score."""
+        """Its share in the rank of a document, from the impact key of the word or the sort key of the score."""
         if self.kind == "word":
             return self.weight * share_of(int(fact))
         return self.weight * score_at(fact) if fact else 0.0
@@ -53,13 +53,13 @@ class _SortedList:
 
 
 class IndexKeys(NamedTuple):
-    """The place of an index."""
+    """The keys of an index."""
 
     documents: str  # hash: document -> its words in their order: ' red apples '
     words: str  # hash: word -> its number; '' -> the last number that was given
     postings: str  # zset: 'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key: the lower, the more it says
-    ranks: str  # zset: 'NAME PLACE DOCUMENT', all with the score 0
-    scores: str  # hash: document -> its scores, each '\nNAME PLACE'; the lower its place, the higher the score
+    ranks: str  # zset: 'NAME SORT_KEY DOCUMENT', all with the score 0
+    scores: str  # hash: document -> its scores, each '\nNAME SORT_KEY'; the lower its sort key, the higher the score
     sorted: str  # zset: words, all with the score 0
     recent: str
     older: str

@@ -53,8 +53,8 @@ forget_words(words, postings, sorted, document, former_text, is_kept)
 
 forget_ranks(ranks, document, former_values)
 redis.call('HDEL', scores, document)
-for place in string.gmatch(values, '[^\n]+') do
-  redis.call('ZADD', ranks, 0, place .. ' ' .. document)
+for rank in string.gmatch(values, '[^\n]+') do
+  redis.call('ZADD', ranks, 0, rank .. ' ' .. document)
   redis.call('HSET', scores, document, values)
 end
 return 1

@@ -5,7 +5,7 @@
 -- ARGV  most     number 1 to 1000, how many documents of each list
 -- ARGV  lists..  each a kind ('word', 'highest', 'lowest'), a word or the name of a score, and the entry after which
 --                to go on, '' to begin. An entry is 'LACK DOCUMENT' for a word, 'PLACE DOCUMENT' for a score
--- RETURNS  {{the last entry read of each list, '' at its end}, {document, impact key of each word, place of each score or '', ...}}
+-- RETURNS  {{the last entry read of each list, '' at its end}, {document, impact key of each word, sort key of each score or '', ...}}
 -- TWICE    the same; nothing is changed
 -- COST     O(M (K + log N) + T), M documents read, K words in the query, N words of all documents, T bytes of their texts if
 --          parts of them are looked for: 16 MB, and no more than one text of each list beyond
@@ -45,7 +45,7 @@ local function read_word(word, after)
 end
 
 -- The entries that come after this one in the order of a score, those with the same score in the order of their names.
--- A place has 16 characters.
+-- A sort key has 16 characters.
 local function read_score(kind, name, after)
   local prefix, found = name .. ' ', {}
   local function read_up_to(stop)
@@ -60,15 +60,15 @@ local function read_score(kind, name, after)
     return found
   end
   if after ~= '' then
-    read_up_to(prefix .. string.sub(after, 1, 16) .. '!')  -- the rest of its place
+    read_up_to(prefix .. string.sub(after, 1, 16) .. '!')  -- the rest of its sort key
   end
   while #found < most do
     local below = after == '' and name .. '!' or prefix .. string.sub(after, 1, 16)
-    local next_place = redis.call('ZREVRANGEBYLEX', ranks, '(' .. below, '(' .. prefix, 'LIMIT', 0, 1)[1]
-    if not next_place then
+    local next_entry = redis.call('ZREVRANGEBYLEX', ranks, '(' .. below, '(' .. prefix, 'LIMIT', 0, 1)[1]
+    if not next_entry then
       break
     end
-    after = string.sub(next_place, #prefix + 1, #prefix + 17)
+    after = string.sub(next_entry, #prefix + 1, #prefix + 17)
     read_up_to(prefix .. string.sub(after, 1, 16) .. '!')
   end
   return found
