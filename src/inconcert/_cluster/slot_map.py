@@ -35,8 +35,8 @@ class SlotMap:
         """
         owners: list[Node | None] = [None] * SLOTS
         replicas: set[Node] = set()
-        for first, last, *places in reply:
-            master, *others = (Node(*reachable((place[0] or b"").decode(), int(place[1]))) for place in places)
+        for first, last, *nodes in reply:
+            master, *others = (Node(*reachable((node[0] or b"").decode(), int(node[1]))) for node in nodes)
             owners[first : last + 1] = [master] * (last + 1 - first)
             replicas.update(others)
         return cls(owners, replicas)

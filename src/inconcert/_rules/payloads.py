@@ -50,13 +50,13 @@ def encode_plain(start: bytes, values: Sequence[Any], floats: Iterable[int]) -> 
     Args:
         start: The text before the list.
         values: The list.
-        floats: The places of the floats in it.
+        floats: The indexes of the floats in it.
 
     Returns:
         The text; None if a value must be looked at by itself, because it may be refused.
     """
-    for place in floats:
-        if not _is_finite(values[place]):
+    for index in floats:
+        if not _is_finite(values[index]):
             return None
     try:
         text = start + _encode(values)

@@ -75,7 +75,7 @@ class Division:
         self._numbers = [_number(key) for key in self.keys]
         self._scores = [0] * len(self.keys)  # of each key's owner
         self._owners = [""] * len(self.keys)
-        self._owned: dict[str, set[int]] = {}  # member -> places of its keys
+        self._owned: dict[str, set[int]] = {}  # member -> indexes of its keys
         self._noted = dict.fromkeys(rendezvous.numbers)  # that came or went since
 
     def note(self, member: str) -> None:
@@ -98,25 +98,25 @@ class Division:
 
     def of(self, member: str) -> set[str]:
         """The keys of a member, when all steps are done."""
-        return {self.keys[place] for place in self._owned.get(member, ())}
+        return {self.keys[index] for index in self._owned.get(member, ())}
 
     # Private.
 
-    def _divide(self, places: Collection[int]) -> None:
+    def _divide(self, indexes: Collection[int]) -> None:
         """Give keys that have lost their owner to others."""
-        for place in places:
-            self._scores[place], self._owners[place] = 0, ""
-        if places:
+        for index in indexes:
+            self._scores[index], self._owners[index] = 0, ""
+        if indexes:
             for member, number in self._rendezvous.numbers.items():
-                self._offer(number, member, places)
+                self._offer(number, member, indexes)
 
-    def _offer(self, its_number: int, member: str, places: Iterable[int]) -> None:
+    def _offer(self, its_number: int, member: str, indexes: Iterable[int]) -> None:
         """Give a member those of these keys that it wins."""
         numbers, scores = self._numbers, self._scores
-        for place in [place for place in places if numbers[place] * its_number % _PRIME >= scores[place]]:
-            its_best, owner = (numbers[place] * its_number % _PRIME, member), self._owners[place]
-            if its_best > (scores[place], owner):
-                self._scores[place], self._owners[place] = its_best
+        for index in [index for index in indexes if numbers[index] * its_number % _PRIME >= scores[index]]:
+            its_best, owner = (numbers[index] * its_number % _PRIME, member), self._owners[index]
+            if its_best > (scores[index], owner):
+                self._scores[index], self._owners[index] = its_best
                 if owner:
-                    self._owned[owner].discard(place)
-                self._owned.setdefault(member, set()).add(place)
+                    self._owned[owner].discard(index)
+                self._owned.setdefault(member, set()).add(index)

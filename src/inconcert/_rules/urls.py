@@ -38,7 +38,7 @@ class ServerUrl:
 
     Attributes:
         topology: The kind of servers that it leads to.
-        url: That of one server, in the driver's form: for Sentinels with the first one's address in place of the
+        url: That of one server, in the driver's form: for Sentinels with the first one's address in node of the
             master's, for a cluster that of the first node.  It has the credentials, the database and the options.
         shown: The URL without user name, password and options, but for the path of the file with the password.
         nodes: The Sentinels, or nodes of the cluster; empty for one server.
@@ -119,8 +119,8 @@ def _several(shown: str, scheme: str, topology: Topology, rest: str) -> ServerUr
         service, _, path = path.removeprefix("/").partition("/")
         if not _SERVICE.fullmatch(service) or (service.isdigit() and not path):  # a database alone
             raise ValueError(f"{shown} has no name of the master, or an invalid one; write {example}")
-    places = [_checked(shown, f"{base}://{login}{host}/{path.lstrip('/')}{end}", example) for host in hosts.split(",")]
-    first = places[0]
+    nodes = [_checked(shown, f"{base}://{login}{host}/{path.lstrip('/')}{end}", example) for host in hosts.split(",")]
+    first = nodes[0]
     options = parse_qsl(first.query, keep_blank_values=True)
     if topology == "cluster" and (_database(first) or "0").strip("0"):
         raise ValueError(f"{shown} names a database, and a cluster has one only; write {example}")
@@ -134,7 +134,7 @@ def _several(shown: str, scheme: str, topology: Topology, rest: str) -> ServerUr
         topology,
         _with_host_check(first.geturl()),
         f"{scheme}://{hosts}{tail}",
-        nodes=tuple((place.hostname or "", place.port or _PORTS[topology]) for place in places),
+        nodes=tuple((node.hostname or "", node.port or _PORTS[topology]) for node in nodes),
         service=service,
         sentinel_login=(logins.get("sentinel_username"), logins.get("sentinel_password")),
     )
@@ -169,7 +169,7 @@ def _with_password_file(shown: str, parts: ServerUrl, path: str) -> ServerUrl:
 
 def _checked(shown: str, url: str, example: str) -> SplitResult:
     parts = urlsplit(url)
-    _check_place(shown, parts, example)
+    _check_address(shown, parts, example)
     if any(value.lower() in _UNCHECKED.get(key, ()) for key, value in parse_qsl(parts.query)):
         raise ValueError(
             f"{shown} turns off the check of the server's certificate; give ssl_ca_certs=, "
@@ -178,7 +178,7 @@ def _checked(shown: str, url: str, example: str) -> SplitResult:
     return parts
 
 
-def _check_place(shown: str, parts: SplitResult, example: str) -> None:
+def _check_address(shown: str, parts: SplitResult, example: str) -> None:
     if parts.scheme == "unix":
         if not parts.path.strip("/") or parts.netloc.rpartition("@")[2]:
             raise ValueError(f"{shown} has no absolute path; write unix:///path/to/redis.sock")

@@ -21,7 +21,7 @@ def print_json(answer: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """Print rows under the names of their columns: numbers to the right, None as an empty place."""
+    """Print rows under the names of their columns: numbers to the right, None as an empty cell."""
     rows = list(rows)
     if not rows:
         say(empty)
@@ -32,8 +32,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """The rows under the names of their columns, as `print_table` prints them."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, name in enumerate(columns):
-        is_number = all(row[place] is None or isinstance(row[place], int | float) for row in rows)
+    for column, name in enumerate(columns):
+        is_number = all(row[column] is None or isinstance(row[column], int | float) for row in rows)
         justify: Literal["left", "right"] = "right" if is_number else "left"
         table.add_column(printable(name), justify=justify, overflow="fold", no_wrap=name in _COPIED)
     for row in rows:

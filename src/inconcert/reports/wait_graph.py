@@ -93,7 +93,7 @@ class _Graph:
             if waiter.holder in path:
                 circle = list(path.values())[list(path).index(waiter.holder) :]
                 circle[0] = Blocked(waiter, held)  # what the last of them waits for
-                start = min(range(len(circle)), key=lambda place: circle[place].waiter.since)
+                start = min(range(len(circle)), key=lambda index: circle[index].waiter.since)
                 yield Deadlock((*circle[start:], *circle[:start]))
 
     def _take_out_those_that_can_go_on(self) -> None:

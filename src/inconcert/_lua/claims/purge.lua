@@ -38,9 +38,9 @@ if #ARGV < IDS then
   more = #ids == MOST and 1 or 0
 end
 for i = IDS, #ARGV do
-  local place = redis.call('ZREVRANK', dead, ARGV[i])
-  local is_old_enough = age_ms == '0' or (place and tonumber(redis.call('ZSCORE', dead, ARGV[i])) <= until_ms)
-  if place and place >= keep and is_old_enough then
+  local rank = redis.call('ZREVRANK', dead, ARGV[i])
+  local is_old_enough = age_ms == '0' or (rank and tonumber(redis.call('ZSCORE', dead, ARGV[i])) <= until_ms)
+  if rank and rank >= keep and is_old_enough then
     ids[#ids + 1] = ARGV[i]
   end
 end

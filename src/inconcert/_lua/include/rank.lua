@@ -1,5 +1,5 @@
 -- Puts a job of a priority from 0 to 9, but 5, among the ready ones of its queue: behind those of its priority, or with 'LPUSH'
--- before them.  They lie in `delayed`, before all that is due at a time: each priority has places of its own below 0, and what
+-- before them.  They lie in `delayed`, before all that is due at a time: each priority has scores of its own below 0, and what
 -- is in the list of the queue comes between those of 4 and 6.
 local function rank(delayed, id, priority, push)
   local WIDTH = 1e14
@@ -11,6 +11,6 @@ local function rank(delayed, id, priority, push)
   else
     found = redis.call('ZREVRANGEBYSCORE', delayed, to, from, 'WITHSCORES', 'LIMIT', 0, 1)[2]
   end
-  local place = found and found + (push == 'LPUSH' and -1 or 1) or first + WIDTH / 2
-  redis.call('ZADD', delayed, string.format('%.0f', place), id)
+  local score = found and found + (push == 'LPUSH' and -1 or 1) or first + WIDTH / 2
+  redis.call('ZADD', delayed, string.format('%.0f', score), id)
 end

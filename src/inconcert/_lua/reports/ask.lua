@@ -17,9 +17,9 @@ local found = redis.call('PUBSUB', listed, pattern)
 local count = math.min(#found, 10000)
 local entries = math.max(10, math.min(1000, math.floor(20000 / math.max(1, count))))
 local sessions = {}
-for place = 1, count do
-  local inbox = found[place]
-  sessions[place] = string.sub(inbox, #inboxes + 1)
+for n = 1, count do
+  local inbox = found[n]
+  sessions[n] = string.sub(inbox, #inboxes + 1)
   publish(inbox, 'reports ask ' .. address .. ' ' .. entries)
 end
 return sessions

@@ -37,13 +37,13 @@ local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name
 if answer[1] == 0 then
   return answer
 end
-local enqueued, place = string.format('%.0f ', now_ms), QUEUES
+local enqueued, first_key = string.format('%.0f ', now_ms), QUEUES
 for i = JOBS, #ARGV, FIELDS do
   local job, envelope, delay_ms, queue_name = unpack(ARGV, i, i + FIELDS - 1)
   redis.call('HSETNX', keys.finished, queue_name, 0)  -- the names of all queues are there
   redis.call('HSET', keys.bodies, job, enqueued .. envelope)
   note_priority(keys.facts, job, envelope)
-  make_ready(keys.facts, KEYS[place], KEYS[place + 1], KEYS[place + 2], keys.states, job, delay_ms, now_ms, queue_name)
-  place = place + PARTS
+  make_ready(keys.facts, KEYS[first_key], KEYS[first_key + 1], KEYS[first_key + 2], keys.states, job, delay_ms, now_ms, queue_name)
+  first_key = first_key + PARTS
 end
 return answer

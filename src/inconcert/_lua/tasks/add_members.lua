@@ -62,11 +62,11 @@ end
 -- @guard news:list
 local now_ms = math.floor(server_time() / 1000)
 local enqueued = string.format('%.0f ', now_ms)
-local place, ready, last, names, added = {}, {}, QUEUES, 0, {}
+local first_keys, ready, last, names, added = {}, {}, QUEUES, 0, {}
 for i = JOBS, #ARGV, FIELDS do
   local id, envelope, delay_ms, queue_name, name, window_ms, after, even_if = unpack(ARGV, i, i + FIELDS - 1)
-  if not place[queue_name] then
-    place[queue_name], ready[queue_name], last = last, {}, last + PARTS
+  if not first_keys[queue_name] then
+    first_keys[queue_name], ready[queue_name], last = last, {}, last + PARTS
     redis.call('HSETNX', finished, queue_name, 0)  -- the names of all queues are there
   end
   local is_new = first + (i - JOBS) / FIELDS >= known.given
@@ -91,14 +91,14 @@ for i = JOBS, #ARGV, FIELDS do
     elseif delay_ms == '0' then
       table.insert(ready[queue_name], id)
     else
-      local key = place[queue_name]
+      local key = first_keys[queue_name]
       delay_job(KEYS[key + 2], KEYS[key + 1], states, id, now_ms + delay_ms, queue_name)
     end
   end
 end
 for queue_name, ids in pairs(ready) do
   if #ids > 0 then
-    local key = place[queue_name]
+    local key = first_keys[queue_name]
     put_ready(facts, KEYS[key], KEYS[key + 2], ids, 'RPUSH')
     ring(KEYS[key + 1])
   end

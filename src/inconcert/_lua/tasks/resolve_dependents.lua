@@ -31,21 +31,21 @@ local now_ms = math.floor(server_time() / 1000)
 -- @guard keys.dead:zset on_end
 
 -- All queues are read before one is changed.  A queue with a foreign key delays its own jobs, and no others.
-local place = {}
+local first_keys = {}
 for i = NAMES, #ARGV do
   local first = QUEUES + (i - NAMES) * PARTS
-  place[ARGV[i]] = first
+  first_keys[ARGV[i]] = first
   redis.call('HSETNX', finished, ARGV[i], 0)  -- the names of all queues are there
   for key = first, first + 2 do
     if type(redis.pcall(key == first + 2 and 'ZCARD' or 'LLEN', KEYS[key])) ~= 'number' then
-      place[ARGV[i]] = 0
+      first_keys[ARGV[i]] = 0
     end
   end
 end
 
 local kept, last, stuck, names, seen, work = {}, {}, 0, {}, {}, {}
 local function start(id, delay_ms, name)
-  local first = place[name]
+  local first = first_keys[name]
   if first == 0 then
     last[#last + 1], stuck = id, stuck + 1
     return

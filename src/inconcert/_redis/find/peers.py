@@ -111,8 +111,8 @@ async def _exchange(connection: Connection, packed: bytes, undo: Undo | None, li
 
 def _title(pool: redis.asyncio.ConnectionPool) -> str:
     options: dict[str, Any] = pool.connection_kwargs
-    place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
-    return str(getattr(pool, "service_name", place))
+    address = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+    return str(getattr(pool, "service_name", address))
 
 
 def _why(error: BaseException | None) -> str:

@@ -74,8 +74,8 @@ class Arguments:
         )
         # The types of arguments that are sent and received as they are, for each number of them -> where floats are.
         numbers = range(self._fewest, len(kinds) + 1) if are_plain else ()
-        floats = [place for place, kind in enumerate(kinds) if kind is float]
-        self._plain = {tuple(kinds[:number]): [place for place in floats if place < number] for number in numbers}
+        floats = [index for index, kind in enumerate(kinds) if kind is float]
+        self._plain = {tuple(kinds[:number]): [index for index in floats if index < number] for number in numbers}
         self._start = b'{"name":%s,"args":' % msgspec.json.encode(task)
 
     def to_json(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[list[JSON], dict[str, JSON]]:
