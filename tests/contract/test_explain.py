@@ -89,7 +89,7 @@ async def test_holder_and_waiters_are_named(any_concert: Coordinator, elsewhere:
         assert text.startswith(f"{kind} 'x' is held\n- held for ")
         assert f"at {__file__}:" in text
         assert ("label 'order 7'" in text) == (kind != "election")
-        assert "place 1: process" in text
+        assert "position 1: process" in text
         await lease.release()
     free = await any_concert.explain(f"{kind}:x")
     assert (free.state, codes(free), free.holders, free.waiters) == ("free", ["free"], (), ())

@@ -81,8 +81,8 @@ async def test_inspect_shows_waiters_in_line(any_concert: Coordinator, elsewhere
     async with lock, in_background(_hold(any_concert)):
         await waits_of(any_concert, 1)
         async with in_background(_hold(elsewhere)):
-            first, second = sorted(await waits_of(any_concert, 2), key=lambda entry: entry.place or 0)
-            assert (first.place, second.place) == (1, 2)
+            first, second = sorted(await waits_of(any_concert, 2), key=lambda entry: entry.position or 0)
+            assert (first.position, second.position) == (1, 2)
             assert first.holder.startswith(any_concert._ref.session.id)
             assert second.holder.startswith(elsewhere._ref.session.id)
             assert first.line is not None

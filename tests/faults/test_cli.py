@@ -531,7 +531,7 @@ async def test_what_is_held_is_a_table_or_json(concert: Coordinator) -> None:
     states = [line.split()[:3] for line in table.stdout.splitlines()[1:-1] if line[0] != " "]
     assert states == [
         ["lock", "item", "held"],
-        ["lock", "item", "place"],
+        ["lock", "item", "position"],
         ["members", "them", "held"],
         ["semaphore", "door", "held"],
         ["signal", "deploy", "heard"],
@@ -541,7 +541,7 @@ async def test_what_is_held_is_a_table_or_json(concert: Coordinator) -> None:
     process, _ = json.loads(document.stdout)["processes"]  # the other one asks
     assert process["pid"] == os.getpid()
     [held], [waits] = process["holds"], process["waits"]
-    assert (held["name"], held["label"], waits["name"], waits["place"]) == ("item", "order", "item", 1)
+    assert (held["name"], held["label"], waits["name"], waits["position"]) == ("item", "order", "item", 1)
     assert (refused.returncode, refused.stderr) == (
         2,
         "inconcert: 'item' is not KIND:NAME; write such as lock:item\n",

@@ -410,7 +410,7 @@ async def test_first_in_line_are_shown_whatever_process_they_are_in(
             task.cancel()
         await asyncio.wait(waiting)
 
-    assert re.findall(r"<b>(\d+)\.</b>", page) == [str(place) for place in range(1, 21)]
+    assert re.findall(r"<b>(\d+)\.</b>", page) == [str(n) for n in range(1, 21)]
     assert "20 of 30" in page
 
 

@@ -141,11 +141,11 @@ FACES = {
     "Term": "candidate fencing_token holder is_lost kind lost name number previous_lost release remaining renew",
     "Undo": "later",
     "WaitEntry": (
-        "holder is_redacted job_id kind label line mode name permits place since task task_id ticket trace_id"
+        "holder is_redacted job_id kind label line mode name permits position since task task_id ticket trace_id"
     ),
     "Waiter": (
-        "holder host is_redacted job_id kind label line mode name permits pid place process since task task_id ticket "
-        "trace_id"
+        "holder host is_redacted job_id kind label line mode name permits pid position process since task task_id "
+        "ticket trace_id"
     ),
     "WorkerHealth": "live ready serve",
     "WorkerStatus": "capacity heard_at host id is_alive pid queues running",

@@ -121,15 +121,15 @@ def _entries(seen: Inspection) -> Iterator[tuple[ProcessReport, HeldEntry | Wait
 
 def _order(entry: HeldEntry | WaitEntry) -> tuple[str, str, int, float]:
     """By name; of each its holders, then its waiters as they stand in line."""
-    place = 0 if isinstance(entry, HeldEntry) else entry.place or 1
-    return entry.kind, entry.name, place, entry.since
+    position = 0 if isinstance(entry, HeldEntry) else entry.position or 1
+    return entry.kind, entry.name, position, entry.since
 
 
 def _standing(entry: HeldEntry | WaitEntry) -> str:
     if isinstance(entry, HeldEntry):
         standing = "held"
     else:
-        standing = "waited for" if entry.place is None else f"place {entry.place} in line"
+        standing = "waited for" if entry.position is None else f"position {entry.position} in line"
     return standing if entry.mode is None else f"{standing}, {entry.mode}"
 
 

@@ -110,8 +110,8 @@ def _shown(seen: _Seen, rates: Mapping[str, float]) -> RenderableType:
         ]
         parts += [styled(""), table_of(columns, rows)]
     if seen.waiters:
-        waits = [(each.kind, each.name, ago(each.since), each.place, *_where(each)) for each in seen.waiters[:_MOST]]
-        parts += [styled(""), table_of(("waited for", "name", "since", "place", "process", "task", "line"), waits)]
+        waits = [(each.kind, each.name, ago(each.since), each.position, *_where(each)) for each in seen.waiters[:_MOST]]
+        parts += [styled(""), table_of(("waited for", "name", "since", "position", "process", "task", "line"), waits)]
     if seen.held:
         wanted = sorted(seen.held, key=lambda each: -each.waiters)[:_MOST]
         held = [(each.kind, each.name, ago(each.since), each.waiters, *_where(each)) for each in wanted]

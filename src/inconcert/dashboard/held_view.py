@@ -35,7 +35,7 @@ class EntryView:
     job_id: str | None = None
     fencing_token: int | None = None
     remaining: float | None = None
-    place: int | None = None
+    position: int | None = None
     permits: int = 1
     key: str | None = None
 
@@ -108,7 +108,7 @@ class _Thing:
 
     def view(self, redact: Redact) -> HeldView:
         """The part of it that is shown."""
-        in_line = sorted(self.waiters, key=_place)
+        in_line = sorted(self.waiters, key=_position)
         return HeldView(
             self.kind,
             self.name,
@@ -124,10 +124,10 @@ def _urgency(thing: _Thing) -> tuple[bool, int, str, str]:
     return not thing.holders, -len(thing.waiters), thing.kind, thing.name
 
 
-def _place(waiter: tuple[ProcessReport, _Waits]) -> float:
+def _position(waiter: tuple[ProcessReport, _Waits]) -> float:
     """Those in line come first."""
     _, entry = waiter
-    return entry.place or 0 if isinstance(entry, WaitEntry) else inf
+    return entry.position or 0 if isinstance(entry, WaitEntry) else inf
 
 
 def _gathered(inspection: Inspection, redact: Redact) -> dict[tuple[str, str], _Thing]:
@@ -193,7 +193,7 @@ def _of_line(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntr
         job_id=entry.job_id,
         fencing_token=entry.fencing_token if isinstance(entry, HeldEntry) else None,
         remaining=entry.remaining if isinstance(entry, HeldEntry) else None,
-        place=entry.place if isinstance(entry, WaitEntry) else None,
+        position=entry.position if isinstance(entry, WaitEntry) else None,
         key=_key(redact, entry) if isinstance(entry, HeldEntry) else None,
     )
 

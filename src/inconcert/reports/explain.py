@@ -71,7 +71,7 @@ async def _explain_lease(
     locks = seen.locks()
     holders = [held for held in locks if held.holder in granted or _is(held, kind, name)]
     waiters = [waiter for waiter in seen.waiters() if (waiter.kind, waiter.name) == (kind, name)]
-    waiters = sorted((waiter for waiter in waiters if not waiter.is_redacted), key=lambda waiter: waiter.place or 0)
+    waiters = sorted((waiter for waiter in waiters if not waiter.is_redacted), key=lambda waiter: waiter.position or 0)
     answered = {process.id for process in seen.processes if not process.more}
     unseen = sorted(each for each in granted - {held.holder for held in holders} if _session(each) not in answered)
     for held in holders[:_MOST]:

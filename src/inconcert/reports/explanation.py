@@ -49,8 +49,8 @@ class Explanation:
         lines = [f"{self.kind} {self.name!r} {'are' if self.kind in {'items', 'members'} else 'is'} {self.state}"]
         lines += [f"- {reason.text}" for reason in self.reasons]
         for waiter in self.waiters:
-            place = "" if waiter.place is None else f"place {waiter.place}: "
-            lines.append(f"- {place}{whereabouts(waiter)} has waited for {ago(waiter.since)}")
+            position = "" if waiter.position is None else f"position {waiter.position}: "
+            lines.append(f"- {position}{whereabouts(waiter)} has waited for {ago(waiter.since)}")
         for deadlock in self.deadlocks:
             title, *tasks = str(deadlock).splitlines()
             lines += [title, *tasks]

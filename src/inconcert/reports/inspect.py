@@ -78,7 +78,7 @@ async def _ask(session: Session, keys: Keyspace, timeout: float, quiet: float) -
 
 
 def _inspection(found: Sequence[ProcessReport], silent: tuple[str, ...]) -> Inspection:
-    processes = tuple(_placed(found))
+    processes = tuple(_with_positions(found))
     return Inspection(processes, silent, deadlocks(processes, is_complete=not silent))
 
 
@@ -108,20 +108,20 @@ class _Answers(InboxReceiver):
         changed.set()
 
 
-def _placed(reports: Iterable[ProcessReport]) -> Iterable[ProcessReport]:
-    """The same, with the places in line of those that wait."""
+def _with_positions(reports: Iterable[ProcessReport]) -> Iterable[ProcessReport]:
+    """The same, with the positions in line of those that wait."""
     reports = list(reports)
     tickets: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for report in reports:
         for wait in report.waits:
             if wait.ticket is not None and not wait.is_redacted:
                 tickets[wait.kind, wait.name].append(wait.ticket)
-    places = {key: {ticket: at for at, ticket in enumerate(sorted(line), 1)} for key, line in tickets.items()}
+    positions = {key: {ticket: at for at, ticket in enumerate(sorted(line), 1)} for key, line in tickets.items()}
 
-    def placed(wait: WaitEntry) -> WaitEntry:
+    def with_position(wait: WaitEntry) -> WaitEntry:
         if wait.ticket is None or wait.is_redacted:
             return wait
-        return replace(wait, place=places[wait.kind, wait.name][wait.ticket])
+        return replace(wait, position=positions[wait.kind, wait.name][wait.ticket])
 
     for report in reports:
-        yield replace(report, waits=tuple(map(placed, report.waits)))
+        yield replace(report, waits=tuple(map(with_position, report.waits)))

@@ -85,12 +85,12 @@ class WaitEntry(_Entry):
     """Something that a process waits for.
 
     Attributes:
-        ticket: Its place in line as the server numbers it, rising; None where there is no line.
-        place: Its place in line among those that have answered, from 1; None where there is no line.
+        ticket: Its position in line as the server numbers it, rising; None where there is no line.
+        position: Its position in line among those that have answered, from 1; None where there is no line.
     """
 
     ticket: int | None = None
-    place: int | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
