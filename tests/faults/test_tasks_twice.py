@@ -1250,7 +1250,7 @@ async def test_second_list_of_jobs_is_the_same(scene: Scene) -> None:
     times = {"at_ms": "", "last": "", "limit": 10}
     for _ in range(2):
         assert await scene.run("tasks/queue_names", cursor="0") == [b"0", b"q"]
-        assert await scene.run("tasks/queued_ids", place=0, last="ready1", limit=1) == [1, b"ready2"]
+        assert await scene.run("tasks/queued_ids", position=0, last="ready1", limit=1) == [1, b"ready2"]
         assert (await scene.run("tasks/dead_ids", **times))[::2] == [b"dead"]
         assert (await scene.run("tasks/delayed_ids", **times))[::2] == [b"due", b"later"]
         [job, claim] = await scene.run("tasks/claimed_ids", last=0, limit=10)

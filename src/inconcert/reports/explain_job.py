@@ -29,8 +29,8 @@ _TRIES = 3
 _TRIED = frozenset({JobStatus.QUEUED, JobStatus.DELAYED, JobStatus.RUNNING})  # perhaps, without success
 
 
-class _Place(NamedTuple):
-    """The place of a job that does not run yet; see `tasks/locate`."""
+class _Location(NamedTuple):
+    """The location of a job that does not run yet; see `tasks/locate`."""
 
     now: float
     pending: str
@@ -109,21 +109,23 @@ class JobQuestion:
         return [Reason("ended", "it has succeeded" if status is JobStatus.SUCCEEDED else "it was cancelled")]
 
     async def _queued(self) -> list[Reason]:
-        place = await self._locate(await self._tasks.queues())
-        if place.ahead < 0:
+        location = await self._locate(await self._tasks.queues())
+        if location.ahead < 0:
             return []
         workers = await self._tasks.workers()
-        reasons = paused_or_unserved(place.queue, workers, is_paused=bool(place.is_paused))
-        serving = [worker for worker in workers if worker.is_alive and place.queue in worker.queues]
-        reasons += _busy(place, serving)
+        reasons = paused_or_unserved(location.queue, workers, is_paused=bool(location.is_paused))
+        serving = [worker for worker in workers if worker.is_alive and location.queue in worker.queues]
+        reasons += _busy(location, serving)
         if serving:
-            reasons += await self._more_urgent(place.queue, serving)
-        if place.ahead:
+            reasons += await self._more_urgent(location.queue, serving)
+        if location.ahead:
             job = (await self._tasks.describe(self._id)).get(self._id)
             rank = "" if job is None or job.priority == PRIORITY else f", at priority {job.priority}"
-            reasons.append(Reason("behind", f"it is behind others in queue {place.queue!r}{rank}: {place.ahead:,}"))
+            reasons.append(
+                Reason("behind", f"it is behind others in queue {location.queue!r}{rank}: {location.ahead:,}")
+            )
         elif not reasons:
-            reasons.append(Reason("next", f"it is the next in queue {place.queue!r}: a worker is about to claim it"))
+            reasons.append(Reason("next", f"it is the next in queue {location.queue!r}: a worker is about to claim it"))
         return reasons
 
     async def _more_urgent(self, queue: str, serving: Sequence[WorkerStatus]) -> list[Reason]:
@@ -140,12 +142,12 @@ class JobQuestion:
         return [Reason("urgent", f"its workers take jobs of more urgent queues first: {counts}")]
 
     async def _delayed(self, queue: str) -> list[Reason]:
-        place = await self._locate([queue])
-        if place.due_ms < 0:
+        location = await self._locate([queue])
+        if location.due_ms < 0:
             return []
-        due_at = place.due_ms / 1000
-        when = f"in {ago(due_at, place.now)}" if due_at > place.now else "now"
-        is_without_end = place.due_ms >= HELD_BACK_MS
+        due_at = location.due_ms / 1000
+        when = f"in {ago(due_at, location.now)}" if due_at > location.now else "now"
+        is_without_end = location.due_ms >= HELD_BACK_MS
         workers = await self._tasks.workers()
         job = (await self._tasks.describe(self._id)).get(self._id)
         if job is None:
@@ -154,8 +156,8 @@ class JobQuestion:
         if reason is None:
             if is_without_end:
                 return []
-            reason = await self._not_due(queue, job, place, when)
-        return [reason, *paused_or_unserved(queue, workers, is_paused=bool(place.is_paused))]
+            reason = await self._not_due(queue, job, location, when)
+        return [reason, *paused_or_unserved(queue, workers, is_paused=bool(location.is_paused))]
 
     async def _held_back(
         self, queue: str, task: str, workers: Sequence[WorkerStatus], due: str | None
@@ -166,7 +168,7 @@ class JobQuestion:
             self._ref.session, self._keys, self._id, task=task, queue=queue, due=due, running=running
         )
 
-    async def _not_due(self, queue: str, job: JobInfo, place: _Place, when: str) -> Reason:
+    async def _not_due(self, queue: str, job: JobInfo, location: _Location, when: str) -> Reason:
         """For what time it waits."""
         try:
             steps = await self._tasks.job(self._id).steps()
@@ -177,13 +179,15 @@ class JobQuestion:
             names = ", ".join(map(repr, awaited))
             text = f"it waits for a message, with durable.wait_for(): {names}; it is back {when} at the latest"
             return Reason("message", text)
-        sleeps = [step.name for step in steps if step.function == "durable.sleep" and _instant(step.value) > place.now]
+        sleeps = [
+            step.name for step in steps if step.function == "durable.sleep" and _instant(step.value) > location.now
+        ]
         if sleeps:
             return Reason("sleeps", f"it sleeps in durable.sleep({sleeps[-1]!r}), and is due {when}")
         if job.attempts:
             return Reason("retry", f"{_attempts(job.attempts)} failed; attempt {job.attempts + 1} is due {when}")
-        if place.unknown_ms >= 0:
-            since = ago(place.unknown_ms / 1000, place.now)
+        if location.unknown_ms >= 0:
+            since = ago(location.unknown_ms / 1000, location.now)
             known = f"knows task {job.task!r}, or one that takes its arguments: the first was there {since} ago"
             return Reason("unknown_task", f"no worker that has claimed it {known}; the next gets it {when}")
         if job.debounce is not None:
@@ -192,15 +196,15 @@ class JobQuestion:
         return Reason("not_due", f"it is due {when}, in queue {queue!r}")
 
     async def _waiting(self, queue: str) -> list[Reason]:
-        place = await self._locate([queue])
+        location = await self._locate([queue])
         group = group_of(self._id)
         if group is not None and is_callback(self._id):
             return await self._after_group(
-                group, paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+                group, paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(location.is_paused))
             )
-        if not place.pending:
+        if not location.pending:
             return []
-        parents = place.pending.split(" ")
+        parents = location.pending.split(" ")
         reasons: list[Reason] = []
         described = await self._tasks.describe(self._id, *parents[:_MOST])
         job = described.get(self._id)
@@ -215,7 +219,7 @@ class JobQuestion:
             of = "" if found is None else f" of task {found.task!r}"
             name = f"it replaces job {replaced}{of}, which had its unique name {job.unique!r} and {what}"
             text = name if found is None else f"{name}: it runs when that has ended"
-            no_worker = paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+            no_worker = paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(location.is_paused))
             return [Reason("replaces", text), *no_worker]
         for parent in parents[:_MOST]:
             found = described.get(parent)
@@ -224,7 +228,7 @@ class JobQuestion:
             reasons.append(Reason("after", f"it runs after job {parent}{task}, which {what}"))
         if len(parents) > _MOST:
             reasons.append(Reason("after", f"it runs after {len(parents):,} jobs that have not ended"))
-        return reasons + paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+        return reasons + paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(location.is_paused))
 
     async def _after_group(self, group: str, no_worker: list[Reason]) -> list[Reason]:
         """The members for which the callback of a group waits."""
@@ -272,8 +276,8 @@ class JobQuestion:
         return [Reason("last_error", f"its last failure: {job.error}")] if job and job.error else []
 
     async def _running(self) -> list[Reason]:
-        place = await self._locate([])
-        now, ends = place.now, place.undo.partition(" ")[0]
+        location = await self._locate([])
+        now, ends = location.now, location.undo.partition(" ")[0]
         undoes = f"; it undoes what it had begun, and ends as {ends}" if ends not in ("", "-") else ""
         for worker in await self._tasks.workers():
             for job in worker.running:
@@ -289,7 +293,7 @@ class JobQuestion:
                     ]
         return []
 
-    async def _locate(self, queues: Sequence[str]) -> _Place:
+    async def _locate(self, queues: Sequence[str]) -> _Location:
         """In which of these queues it is."""
         while True:
             names, queues = queues[:_AT_ONCE], queues[_AT_ONCE:]
@@ -297,7 +301,7 @@ class JobQuestion:
             reply = await self._ref.session.run(command)
             now_ms, pending, undo, name, *rest = reply
             if name or not queues:
-                return _Place(now_ms / 1000, pending.decode(), undo.decode(), name.decode(), *rest)
+                return _Location(now_ms / 1000, pending.decode(), undo.decode(), name.decode(), *rest)
 
 
 async def explain_queue(tasks: Tasks, name: str) -> Explanation:
@@ -329,14 +333,14 @@ async def explain_queue(tasks: Tasks, name: str) -> Explanation:
     return Explanation(kind="queue", name=name, state=state, reasons=tuple(reasons))
 
 
-def _busy(place: _Place, serving: Sequence[WorkerStatus]) -> list[Reason]:
+def _busy(location: _Location, serving: Sequence[WorkerStatus]) -> list[Reason]:
     """Reasons of workers whose places are all taken, and the jobs that take them."""
     if not serving or any(worker.capacity is None or len(worker.running) < worker.capacity for worker in serving):
         return []
     places = sum(len(worker.running) for worker in serving)
     oldest = min((job for worker in serving for job in worker.running), key=lambda job: job.claimed_at)
-    which = f"job {oldest.id} of task {oldest.task!r} has run longest, for {ago(oldest.claimed_at, place.now)}"
-    return [Reason("busy", f"all {places:,} places of the workers that serve {place.queue!r} are taken; {which}")]
+    which = f"job {oldest.id} of task {oldest.task!r} has run longest, for {ago(oldest.claimed_at, location.now)}"
+    return [Reason("busy", f"all {places:,} places of the workers that serve {location.queue!r} are taken; {which}")]
 
 
 def _backlog(queue: QueueStats) -> str:

@@ -222,17 +222,17 @@ async def _enqueued_in(concert: Coordinator, keys: JobKeys) -> list[_Enqueued]:
     session = parts_of(concert).ref.session
     names = await queue_names(session, keys)
     calls = [PlainCall("HGETALL", key, key=key) for key in (keys.bodies, keys.states)]
-    for place in map(keys.queue, names):
+    for queue in map(keys.queue, names):
         # Those that may run now: they are in the list, but for those that have a priority, see rank.lua.
-        calls.append(PlainCall("LRANGE", place.queue, 0, -1, key=place.queue))
-        calls.append(PlainCall("ZRANGEBYSCORE", place.delayed, "-inf", "(0", key=place.delayed))
+        calls.append(PlainCall("LRANGE", queue.queue, 0, -1, key=queue.queue))
+        calls.append(PlainCall("ZRANGEBYSCORE", queue.delayed, "-inf", "(0", key=queue.delayed))
     bodies, states, *ready = await session.gather(calls)
     texts = _fields(bodies)
-    places = [(job_id, "ready", names[n // 2]) for n, ids in enumerate(ready) for job_id in ids]
-    places += [(job_id, *_place(state.decode())) for job_id, state in _fields(states).items()]
+    found = [(job_id, "ready", names[n // 2]) for n, ids in enumerate(ready) for job_id in ids]
+    found += [(job_id, *_whereabouts(state.decode())) for job_id, state in _fields(states).items()]
     return [
         _Enqueued(*_opened(session.key_ring, job_id.decode(), texts[job_id]), queue, state)
-        for job_id, state, queue in places
+        for job_id, state, queue in found
         if state and job_id in texts
     ]
 
@@ -243,8 +243,8 @@ def _fields(reply: Reply) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _place(state: str) -> tuple[str, str]:
-    """The place of a job that is not in its queue, and the name of the queue; nothing if it runs."""
+def _whereabouts(state: str) -> tuple[str, str]:
+    """The state of a job that is not in its queue, and the name of the queue; nothing if it runs."""
     match state.split(" "):
         case ["delayed", *queue]:
             return "delayed", " ".join(queue)

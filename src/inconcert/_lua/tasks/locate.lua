@@ -16,12 +16,12 @@ local PARTS = 2  -- keys of each queue
 local name, ahead, due_ms = '', -1, -1
 for i = NAMES, #ARGV do
   local at = QUEUES + PARTS * (i - 2)
-  local place, due = redis.call('LPOS', KEYS[at], id), redis.call('ZSCORE', KEYS[at + 1], id)
-  if place or due then
-    name, ahead, due_ms = ARGV[i], place or -1, tonumber(due or -1)
+  local index, due = redis.call('LPOS', KEYS[at], id), redis.call('ZSCORE', KEYS[at + 1], id)
+  if index or due then
+    name, ahead, due_ms = ARGV[i], index or -1, tonumber(due or -1)
     local first = redis.call('ZCOUNT', KEYS[at + 1], '-inf', '(-5e14')  -- of the priorities before the usual one, as in rank.lua
-    if place then
-      ahead = place + first
+    if index then
+      ahead = index + first
     elseif due_ms < 0 then
       ahead, due_ms = redis.call('ZRANK', KEYS[at + 1], id), -1
       ahead = ahead + (ahead >= first and redis.call('LLEN', KEYS[at]) or 0)

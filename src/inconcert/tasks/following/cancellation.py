@@ -22,7 +22,7 @@ _AT_ONCE = 250  # queues in which one script looks
 
 
 async def cancel(
-    session: Session, keyspace: JobKeyspace, keys: JobKeys, place: QueueKeys, ids: Sequence[str]
+    session: Session, keyspace: JobKeyspace, keys: JobKeys, queue: QueueKeys, ids: Sequence[str]
 ) -> Sequence[int]:
     """Have the server cancel at most 250 jobs of one queue, notify those that wait for them, and return each answer.
 
@@ -34,7 +34,7 @@ async def cancel(
         some = ids[len(answers) :]
         command = CANCEL(
             keys,
-            place,
+            queue,
             results=(*keys.results(some), *keys.kept_attempts(some)),
             ttl_ms=milliseconds(CANCELLED_TTL),
             inboxes=session.inboxes(keys.bodies),
@@ -51,11 +51,11 @@ async def cancel(
     found = dict(zip(ids, answers, strict=True))
     elsewhere = [id_ for id_, answer in found.items() if answer == _IS_ELSEWHERE]
     if elsewhere:
-        places = await by_queue(session, keys, elsewhere)
-        for id_ in places.pop(_UNKNOWN, ()):
-            places.setdefault(await _queue_with(session, keys, id_), []).append(id_)
-        for queue, some_ids in places.items():
-            found |= zip(some_ids, await cancel(session, keyspace, keys, keys.queue(queue), some_ids), strict=True)
+        by_name = await by_queue(session, keys, elsewhere)
+        for id_ in by_name.pop(_UNKNOWN, ()):
+            by_name.setdefault(await _queue_with(session, keys, id_), []).append(id_)
+        for name, some_ids in by_name.items():
+            found |= zip(some_ids, await cancel(session, keyspace, keys, keys.queue(name), some_ids), strict=True)
     return [found[id_] for id_ in ids]
 
 

@@ -218,10 +218,10 @@ class Job(Generic[R_co]):
         if status not in _OUT_OF_QUEUE:
             return status is JobStatus.QUEUED and delay_ms == 0
         keys = self._keys
-        place = keys.queue(name.decode())
+        queue = keys.queue(name.decode())
         session = self._link.ref.session
         request = session.new_address()
-        command = RESCHEDULE(keys, place, delay_ms=delay_ms, name=place.name, request=request, ids=[self.id])
+        command = RESCHEDULE(keys, queue, delay_ms=delay_ms, name=queue.name, request=request, ids=[self.id])
         rescheduled: int = await session.run(command)
         return bool(rescheduled)
 
@@ -323,8 +323,8 @@ class Job(Generic[R_co]):
 
     async def _cancel(self, seen: Snapshot) -> bool:
         """Have the server cancel it; returns whether it is certain that it no longer runs."""
-        place = self._keys.queue(seen.about.decode() if seen.status in _OUT_OF_QUEUE else self._queue)
-        [answer] = await cancel(self._link.ref.session, self._link.jobs, self._keys, place, [self.id])
+        queue = self._keys.queue(seen.about.decode() if seen.status in _OUT_OF_QUEUE else self._queue)
+        [answer] = await cancel(self._link.ref.session, self._link.jobs, self._keys, queue, [self.id])
         return answer != STILL_RUNS
 
     async def _watch(self, *, is_cancelling: bool = False) -> Snapshot:

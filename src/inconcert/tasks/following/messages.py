@@ -44,14 +44,14 @@ class JobMessage:
 
     def send(self) -> Command:
         """The command that sends it."""
-        place = self._keys.queue(self._queue)
+        queue = self._keys.queue(self._queue)
         return SEND(
             self._keys,
-            place,
+            queue,
             id=self._job_id,
             name=self._packed,
             message=self._message,
-            queue_name=place.name,
+            queue_name=queue.name,
             request=self._request,
         )
 

@@ -111,10 +111,11 @@ class DeadJobs:
                 debounced=envelope.debounced,
             )
             changed = marks + key_ring.sign(JOB, letter.id, text)
-        place = keys.queue(queue or letter.queue)
-        if envelope.limits and place.name != letter.queue:
+        queue_keys = keys.queue(queue or letter.queue)
+        if envelope.limits and queue_keys.name != letter.queue:
             raise ValueError(f"job {letter.id} has limits, which count in its queue {letter.queue!r}; leave queue= out")
-        if not await self._dead_letters[keys.number].replay([Replayed(letter.id, changed, envelope.unique)], place):
+        replayed = [Replayed(letter.id, changed, envelope.unique)]
+        if not await self._dead_letters[keys.number].replay(replayed, queue_keys):
             raise JobNotFound(letter.id, among_the_dead=True)
 
     async def _died(self, keys: JobKeys, count: int) -> list[int]:

@@ -58,8 +58,8 @@ class JobActions:
     ) -> int:
         """See `Tasks.purge_all`; `keep` is for each partition."""
 
-        async def purge(keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:
-            del place
+        async def purge(keys: JobKeys, queue: QueueKeys, records: Sequence[JobInfo]) -> int:
+            del queue
             ids, kept = [record.id for record in records], keep[keys.number]
             return await self._dead_letters[keys.number].purge(ids, older_than=older_than, keep=kept)
 
@@ -95,21 +95,21 @@ class JobActions:
                 if records:
                     yield records
 
-    async def _cancel(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:
+    async def _cancel(self, keys: JobKeys, queue: QueueKeys, records: Sequence[JobInfo]) -> int:
         ids = [record.id for record in records]
-        answers = await cancel(self._ref.session, self._keyspace, keys, place, ids)
+        answers = await cancel(self._ref.session, self._keyspace, keys, queue, ids)
         return sum(answer != HAD_ENDED for answer in answers)
 
-    async def _promote(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:
+    async def _promote(self, keys: JobKeys, queue: QueueKeys, records: Sequence[JobInfo]) -> int:
         ids, session = [record.id for record in records], self._ref.session
         request = session.new_address()
-        command = RESCHEDULE(keys, place, delay_ms=0, name=place.name, request=request, ids=ids)
+        command = RESCHEDULE(keys, queue, delay_ms=0, name=queue.name, request=request, ids=ids)
         promoted: int = await session.run(command)
         return promoted
 
-    async def _replay(self, keys: JobKeys, place: QueueKeys, records: Sequence[JobInfo]) -> int:
+    async def _replay(self, keys: JobKeys, queue: QueueKeys, records: Sequence[JobInfo]) -> int:
         letters = [Replayed(record.id, unique=record.unique) for record in records]
-        return await self._dead_letters[keys.number].replay(letters, place)
+        return await self._dead_letters[keys.number].replay(letters, queue)
 
 
 _queue_of = attrgetter("queue")

@@ -101,7 +101,7 @@ async def describe(session: Session, keyspace: JobKeyspace, ids: Sequence[str]) 
 
 def job_info(key_ring: KeyRing, row: DescribedRow) -> JobInfo:
     """The facts about a job in its row."""
-    status, where = state_and_place(row.state.decode())
+    status, where = state_and_name(row.state.decode())
     is_running = status is JobStatus.RUNNING
     job = replace(
         as_called(key_ring, row.id.decode(), row.body),
@@ -151,7 +151,7 @@ def as_dead(job: JobInfo, why: Reason, *, queue: str, died_at: float) -> JobInfo
     )
 
 
-def state_and_place(state: str) -> tuple[JobStatus, str]:
+def state_and_name(state: str) -> tuple[JobStatus, str]:
     """The state that the server noted, and the queue or worker that it names."""
     word, _, about = state.partition(" ")
     if word == "queued" or (word == "cancelling" and not about):  # its next claimer ends it

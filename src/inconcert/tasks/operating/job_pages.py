@@ -17,7 +17,7 @@ import msgspec
 from inconcert._core.session import SessionRef
 from inconcert._redis.protocol.replies import rows
 from inconcert._rules.limits import whole
-from inconcert.tasks.operating.job_info import DescribedRow, JobInfo, job_info, state_and_place
+from inconcert.tasks.operating.job_info import DescribedRow, JobInfo, job_info, state_and_name
 from inconcert.tasks.records.limits import HELD_BACK_MS
 from inconcert.tasks.records.queue_names import queue_names
 from inconcert.tasks.records.status import JobStatus
@@ -39,7 +39,7 @@ from inconcert.tasks.running.workers import Workers
 _LISTED = (JobStatus.WAITING, JobStatus.DELAYED, JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.FAILED)
 
 _BY_QUEUE = (JobStatus.DELAYED, JobStatus.QUEUED)  # what each queue has for itself
-_NAMING_PLACE = (JobStatus.DELAYED, JobStatus.RUNNING)  # whose states name the queue, or the worker
+_NAMING = (JobStatus.DELAYED, JobStatus.RUNNING)  # whose states name the queue, or the worker
 
 _MOST_JOBS = 1_000  # in a page
 _MOST_PORTIONS = 20  # read for one page: 5,000 jobs, or about 20 MiB
@@ -65,8 +65,8 @@ class _Cursor(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
 
     status: JobStatus
     partition: int = 0
-    place: str = ""  # the queue, or the worker; empty where there is only one
-    position: tuple[str, ...] = ()  # of the job there, as its source notes it
+    source: str = ""  # the queue, or the worker; empty where there is only one
+    position: tuple[str, ...] = ()  # of the job there, as the source notes it
 
     def written(self) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
@@ -122,11 +122,11 @@ class JobWalk:
             first = 0 if cursor is None or cursor.status is not status else cursor.partition
             for keys in self._keyspace.partitions[first:]:
                 start = cursor if cursor and (cursor.status, cursor.partition) == (status, keys.number) else None
-                for place in await self._places(status, keys):
-                    if start is not None and place < start.place:
+                for source in await self._sources(status, keys):
+                    if start is not None and source < start.source:
                         continue
-                    position = start.position if start is not None and place == start.place else ()
-                    async with aclosing(self._portions_of(_Cursor(status, keys.number, place, position))) as portions:
+                    position = start.position if start is not None and source == start.source else ()
+                    async with aclosing(self._portions_of(_Cursor(status, keys.number, source, position))) as portions:
                         async for portion in portions:
                             yield portion
 
@@ -149,8 +149,8 @@ class JobWalk:
                 yield portion
                 found = found[looked:]
 
-    async def _places(self, status: JobStatus, keys: JobKeys) -> Sequence[str]:
-        """The places of jobs of this state in a partition, in the order in which they are listed."""
+    async def _sources(self, status: JobStatus, keys: JobKeys) -> Sequence[str]:
+        """The queues or workers that have jobs of this state in a partition, in the order in which they are listed."""
         if status is JobStatus.RUNNING:
             return sorted(worker.decode() for worker in await self._workers.holding(keys))
         if status not in _BY_QUEUE:
@@ -173,18 +173,18 @@ class JobWalk:
         if cursor.status is JobStatus.WAITING:
             return await self._waiting(keys, position)
         if cursor.status is JobStatus.QUEUED:
-            place, last = position or ("0", "")
-            first, *ids = await run(QUEUED_IDS(keys.queue(cursor.place), place=place, last=last, limit=limit))
+            number, last = position or ("0", "")
+            first, *ids = await run(QUEUED_IDS(keys.queue(cursor.source), position=number, last=last, limit=limit))
             found = [_Found(id_.decode(), "", (str(first + n), id_.decode())) for n, id_ in enumerate(ids)]
         elif cursor.status is JobStatus.RUNNING:
-            claimed = keys.claimed(cursor.place)
+            claimed = keys.claimed(cursor.source)
             flat = await run(CLAIMED_IDS(claimed=claimed, last=position[0] if position else "0", limit=limit))
             pairs = [(id_.decode(), claim.decode()) for id_, claim in rows(flat, _Pair)]
             found = [_Found(id_, claim, (claim.partition(" ")[0],)) for id_, claim in pairs]
         else:
             at_ms, last = position or ("", "")
             is_dead = cursor.status is JobStatus.FAILED
-            ask = partial(DEAD_IDS, keys) if is_dead else partial(DELAYED_IDS, keys.queue(cursor.place))
+            ask = partial(DEAD_IDS, keys) if is_dead else partial(DELAYED_IDS, keys.queue(cursor.source))
             flat = await run(ask(at_ms=at_ms, last=last, limit=limit))
             pairs = [(id_.decode(), at.decode()) for id_, at in rows(flat, _Pair)]
             found = [_Found(id_, at, (at, id_)) for id_, at in pairs]
@@ -203,12 +203,12 @@ class JobWalk:
 
     def _record(self, cursor: _Cursor, found: _Found, row: DescribedRow) -> JobInfo | None:
         """The job; None if it is elsewhere by now, or not meant."""
-        status, where = state_and_place(row.state.decode())
-        if status is not cursor.status or (status in _NAMING_PLACE and where != cursor.place):
+        status, where = state_and_name(row.state.decode())
+        if status is not cursor.status or (status in _NAMING and where != cursor.source):
             return None
         job = job_info(self._ref.session.key_ring, row)
         if status is JobStatus.QUEUED:
-            job = replace(job, queue=cursor.place)
+            job = replace(job, queue=cursor.source)
         elif status is JobStatus.DELAYED:
             due_ms = float(found.about)  # without end for one that a limit holds back
             job = replace(job, due_at=due_ms / 1000 if due_ms < HELD_BACK_MS else None)

@@ -50,10 +50,10 @@ class Expiry:
                 await self._look_into(keys, name)
 
     async def _look_into(self, keys: JobKeys, name: str) -> None:
-        place, last = 0, ""
+        position, last = 0, ""
         for _ in range(_PORTIONS):
-            place, *found = await self._session.run(
-                QUEUED_IDS(keys.queue(name), place=place, last=last, limit=_AT_ONCE)
+            position, *found = await self._session.run(
+                QUEUED_IDS(keys.queue(name), position=position, last=last, limit=_AT_ONCE)
             )
             if not found:
                 return
@@ -61,9 +61,9 @@ class Expiry:
             looked, ended = await self._end(keys, keys.queue(name), name, ids)
             stayed = [id_ for id_ in ids[:looked] if id_ not in ended]
             if stayed:
-                place, last = place + len(stayed) - 1, stayed[-1]
+                position, last = position + len(stayed) - 1, stayed[-1]
             elif last:
-                place -= 1
+                position -= 1
 
     async def _look_at_waiting(self, keys: JobKeys, any_queue: str) -> None:
         for _ in range(_PORTIONS):

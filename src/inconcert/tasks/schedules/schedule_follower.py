@@ -69,9 +69,9 @@ class ScheduleFollower:
 
     def partitions(self) -> "list[PartitionFollower]":
         """One for each partition: a schedule in code lies with its task."""
-        placed = [(self._keyspace.of_task(schedule.task.name), schedule) for schedule in self._in_code]
+        in_code = [(self._keyspace.of_task(schedule.task.name), schedule) for schedule in self._in_code]
         return [
-            PartitionFollower(self._ref.session, keys, [schedule for place, schedule in placed if place is keys])
+            PartitionFollower(self._ref.session, keys, [schedule for theirs, schedule in in_code if theirs is keys])
             for keys in self._keyspace.partitions
         ]
 
@@ -193,10 +193,10 @@ class _Step:
         self._schedule = schedule
         self.due = due = schedule.due(progress, times.now_ms, most=max(1, _MOST_BYTES // len(found.text)))
         self._jobs = DueJobs(session, schedule.job.name, schedule.queue, due.instants, schedule.draft)
-        place = keys.queue(schedule.queue)
+        queue = keys.queue(schedule.queue)
         results = keys.results(self._jobs.ids)
         step: dict[str, Argument] = {
-            "name": place.name,
+            "name": queue.name,
             "schedule": schedule.id,
             "is_in_code": int(in_code is not None),
             "held_ms": times.held_ms,
@@ -214,9 +214,9 @@ class _Step:
                 "id": id_,
                 "envelope": envelope,
             }
-            self.call = Call(ADVANCE_ALONE(keys, place, result=result, **step))
+            self.call = Call(ADVANCE_ALONE(keys, queue, result=result, **step))
         else:
-            self.call = Call(ADVANCE(keys, place, results=results, instants=self._jobs.arguments, **step))
+            self.call = Call(ADVANCE(keys, queue, results=results, instants=self._jobs.arguments, **step))
 
     def ended(self, added: int) -> None:
         """The script has answered."""
