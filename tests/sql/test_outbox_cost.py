@@ -60,7 +60,7 @@ async def scripts(concert: Coordinator) -> int:
 async def fill(engine: AsyncEngine, namespace: str) -> None:
     """Write rows of jobs that were handed over, and at which nobody is to look for long."""
     statement = f"""
-        insert into inconcert_outbox (id, namespace, kind, place, terms, body, due_ms, looks, look_at_ms)
+        insert into inconcert_outbox (id, namespace, kind, destination, terms, body, due_ms, looks, look_at_ms)
         with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < {MANY})
         select 'id' || n, '{namespace}', 'job', 'shipping', '{{}}', '', 0, 10, 9000000000000 + n from numbers
     """

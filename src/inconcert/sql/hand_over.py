@@ -50,10 +50,10 @@ def hand_overs(origin: Origin, keyspace: Keyspace, jobs: JobKeyspace, rows: Sequ
     """The commands for these rows: in their order, and for jobs as few as possible."""
     of_jobs = [row for row in rows if row.kind == "job"]
 
-    def place(row: Row) -> tuple[int, str]:
-        return jobs.of_id(row.id).number, row.place
+    def destination(row: Row) -> tuple[int, str]:
+        return jobs.of_id(row.id).number, row.destination
 
-    for _, alike in groupby(sorted(of_jobs, key=place), place):
+    for _, alike in groupby(sorted(of_jobs, key=destination), destination):
         batch: list[Row] = []
         size = 0
         for row in alike:
@@ -65,7 +65,7 @@ def hand_overs(origin: Origin, keyspace: Keyspace, jobs: JobKeyspace, rows: Sequ
         yield _of_jobs(jobs.of_id(batch[0].id), batch)
     for row in rows:
         if row.kind == "item":
-            yield _of_item(origin, ItemKeys(keyspace, row.place), row)
+            yield _of_item(origin, ItemKeys(keyspace, row.destination), row)
         elif row.kind == "message":
             yield _of_message(origin, keyspace, row)
 
@@ -80,7 +80,7 @@ def _of_jobs(keys: JobKeys, batch: list[Row]) -> HandOver:
     for row in batch:
         terms = terms_of(row)
         arguments += (row.id, row.body, max(0, row.due_in_ms), terms.unique, terms.window_ms)
-    queue = batch[0].place
+    queue = batch[0].destination
     results = keys.results(row.id for row in batch)
     return HandOver(ENQUEUE(keys, keys.queue(queue), results=results, queue_name=queue, jobs=arguments), batch)
 
@@ -96,5 +96,5 @@ def _of_item(origin: Origin, keys: ItemKeys, row: Row) -> HandOver:
 def _of_message(origin: Origin, keyspace: Keyspace, row: Row) -> HandOver:
     terms = terms_of(row)
     max_age = terms.max_age_ms / 1000 or None
-    post: Post[JSON] = Post(keyspace, row.place, max_messages=terms.max, max_age=max_age)
+    post: Post[JSON] = Post(keyspace, row.destination, max_messages=terms.max, max_age=max_age)
     return HandOver(post.send(origin, [row.body], request=row.id), [row])

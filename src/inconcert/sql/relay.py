@@ -152,4 +152,4 @@ class Relay:
         if session.observers:
             for row in handed_over.rows:
                 if row.looks == 1 and row.kind == "job":
-                    session.observers.job_enqueued(terms_of(row).task, row.place)
+                    session.observers.job_enqueued(terms_of(row).task, row.destination)

@@ -59,8 +59,9 @@ _LOCK = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}  # SQLite has one
 _NOTIFY = {"postgresql": f"RETURNING pg_notify('{CHANNEL}', :namespace)", "sqlite": ""}
 
 _ADD = """
-INSERT INTO inconcert_outbox (id, namespace, kind, place, terms, body, due_ms, looks, look_at_ms)
-VALUES (:id, :namespace, :kind, :place, :terms, :body, CASE WHEN :delay_ms > 0 THEN {now} + :delay_ms ELSE 0 END, 0, 0)
+INSERT INTO inconcert_outbox (id, namespace, kind, destination, terms, body, due_ms, looks, look_at_ms)
+VALUES (:id, :namespace, :kind, :destination, :terms, :body,
+    CASE WHEN :delay_ms > 0 THEN {now} + :delay_ms ELSE 0 END, 0, 0)
 {notify}
 """
 _RESERVE = """
@@ -71,7 +72,7 @@ WITH due AS MATERIALIZED (
 UPDATE inconcert_outbox SET looks = looks + 1, look_at_ms = {now} + CASE
     WHEN due_ms > {now} + 3600000 THEN 1800000 WHEN looks < 9 THEN 1000 << looks ELSE 600000 END
 WHERE seq IN (SELECT seq FROM due)
-RETURNING seq, id, kind, place, terms, body, due_ms - {now}, looks, dead_life
+RETURNING seq, id, kind, destination, terms, body, due_ms - {now}, looks, dead_life
 """
 _LOOK_AT_ALL = """
 UPDATE inconcert_outbox SET look_at_ms = 1 WHERE seq IN (
@@ -107,7 +108,7 @@ class Written(NamedTuple):
     id: str  # of the job, item or message
     namespace: str
     kind: Kind
-    place: str  # the name of the queue or mailbox
+    destination: str  # the name of the queue or mailbox
     terms: str  # JSON: see Terms
     body: bytes  # as the server stores it: signed, if there are keys
     delay_ms: int  # from now; 0 for at once
@@ -119,7 +120,7 @@ class Row(NamedTuple):
     seq: int
     id: str
     kind: Kind
-    place: str
+    destination: str
     terms: str
     body: bytes
     due_in_ms: int  # below 0 if it is due
@@ -149,7 +150,7 @@ def new_table() -> Table:
         Column("id", Text, nullable=False, unique=True),
         Column("namespace", Text, nullable=False),
         Column("kind", Text, nullable=False),
-        Column("place", Text, nullable=False),
+        Column("destination", Text, nullable=False),
         Column("terms", Text, nullable=False),
         Column("body", LargeBinary, nullable=False),
         Column("due_ms", BigInteger, nullable=False),  # by the database's clock; 0 for at once
