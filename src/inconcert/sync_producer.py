@@ -131,7 +131,7 @@ class SyncProducer:
         self._observers = Observers()
         database = self._new_server().database  # this checks the options of the URL, too
         self._keys = Keyspace(namespace, database, is_sharded=self._parts.topology == "cluster")
-        self._jobs = JobKeyspace(self._keys, self._layout.partitions)
+        self._keyspace = JobKeyspace(self._keys, self._layout.partitions)
         self._opening: _Opening | None = None
         self._is_closed = False
 
@@ -201,7 +201,7 @@ class SyncProducer:
         origin = self._opened().origin
         tracing = self._observers.enqueue_begins(draft.name, draft.options.queue, 1)
         trace = "" if tracing is None else tracing.trace
-        return PreparedJob(self, NewJob.named(draft, origin, self._jobs, trace=trace), tracing)
+        return PreparedJob(self, NewJob.named(draft, origin, self._keyspace, trace=trace), tracing)
 
     def put(
         self,
@@ -288,7 +288,7 @@ class SyncProducer:
 
         Cost: 1 round trip; 2 if the job has left its worker to wait for it.
         """
-        keys, opened = self._jobs.of_id(check_job_id(job_id)), self._opened()
+        keys, opened = self._keyspace.of_id(check_job_id(job_id)), self._opened()
         message = JobMessage(opened.origin, keys, job_id, name, value)
         while (kept := message.was_kept(opened.run(message.send()))) is None:
             pass  # it waits in a queue that is known now
@@ -297,14 +297,14 @@ class SyncProducer:
     def status(self, job_id: str) -> JobStatus:
         """The state of a job now."""
         check_job_id(job_id)
-        look = Snapshot.take(self._jobs.of_id(job_id), job_id, "")
+        look = Snapshot.take(self._keyspace.of_id(job_id), job_id, "")
         return Snapshot.read(self._opened().run(look)).status
 
     def attempts(self, job_id: str) -> "list[FailedAttempt]":
         """The attempts of a job that failed, the earliest first; see `Job.attempts`."""
         from inconcert.tasks.records.attempts import attempts_of, read_attempts  # noqa: PLC0415 - few jobs are asked
 
-        keys = self._jobs.of_id(check_job_id(job_id))
+        keys = self._keyspace.of_id(check_job_id(job_id))
         return read_attempts(self._opened().run(attempts_of(keys, job_id)))
 
     @overload
@@ -334,7 +334,7 @@ class SyncProducer:
         """
         check_job_id(job_id)
         seconds, opened = durations.timeout(timeout), self._opened()
-        keys = self._jobs.of_id(job_id)
+        keys = self._keyspace.of_id(job_id)
         seen = _Wait(opened, Origin(self._keys, self._key_ring, self._observers), keys, job_id, seconds).ended()
         return read_outcome(job_id, seen.status, seen.about, as_type)
 

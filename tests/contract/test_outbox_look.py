@@ -14,7 +14,7 @@ from tests.support.eventually import eventually
 async def look(concert: Coordinator, life: str, *ids: str) -> list[bytes]:
     """Ask, twice: a second run answers the same."""
     session: Session = session_ref_of(concert).session
-    [keys] = parts_of(concert).jobs.partitions
+    [keys] = parts_of(concert).keyspace.partitions
     command = LOOK(keys, results=keys.results(ids), life=life, ids=ids)
     answer: list[bytes] = await session.run(command)
     assert await session.run(command) == answer

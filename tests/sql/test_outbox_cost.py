@@ -45,7 +45,7 @@ def statements_on(engine: AsyncEngine) -> Generator[list[Statement]]:
 async def relay_of(outbox: Outbox) -> Relay:
     """One that has looked once, and does nothing by itself."""
     await outbox.create_table()
-    relay = Relay(outbox._ref, outbox._jobs, outbox._rows, outbox._database)
+    relay = Relay(outbox._ref, outbox._keyspace, outbox._rows, outbox._database)
     assert not await relay._turn()
     relay._look_at_lives_at += 3600.0  # asks the server each second, and this counts the rest
     return relay

@@ -109,7 +109,7 @@ class Poll:
         except OutcomeUnknown as error:  # also if the user may not ask
             seen = Reason("unasked", f"the processes could not be asked: {error}")
         try:
-            found = await JobQuestion(parts.ref, parts.jobs, self._concert.tasks, job_id).explanation(seen)
+            found = await JobQuestion(parts.ref, parts.keyspace, self._concert.tasks, job_id).explanation(seen)
         except JobNotFound:  # it went on meanwhile
             return ()
         return found.reasons

@@ -35,7 +35,7 @@ class DjangoOutbox:
         if vendor not in _DIALECTS:
             raise ValueError(f"outbox is True, and the default database is {vendor}; it works on postgresql and sqlite")
         ref, parts = session_ref_of(concert), parts_of(concert)
-        self._author = Author(ref.keys, key_ring_of(concert), ref.observers, parts.jobs, "until_done")
+        self._author = Author(ref.keys, key_ring_of(concert), ref.observers, parts.keyspace, "until_done")
         rows = Rows(ref.keys.namespace, vendor)
         self._insert, self._claim, self._find = [
             _with_percents(statement, vendor) for statement in (rows.insert, CLAIM, IS_THERE)

@@ -101,7 +101,7 @@ class Metrics(Collector):
         self._ref = parts.ref
         self._registered = parts.registry
         self._queues = _Declared(lambda: parts.registry.queues, queues)
-        self._jobs = parts.jobs
+        self._keyspace = parts.keyspace
         self._items = [concert.queue(name) for name in sorted(set(items))]
         self._groups = {name: Group.of(parts.ref, name) for name in sorted(set(members))}
         names = _Declared(lambda: parts.registry.names, tasks)
@@ -183,7 +183,7 @@ class Metrics(Collector):
                 stats, stopped, schedules, items, counts = await asyncio.gather(
                     self._concert.tasks.stats(*names) if names else _nothing(),
                     self._concert.tasks.stopped_keys() if self._registered.some_keys_are_in_order else _none(),
-                    count_schedules(session, self._jobs),
+                    count_schedules(session, self._keyspace),
                     asyncio.gather(*map(_look_at, self._items)),
                     asyncio.gather(*(count_members(session, group) for group in self._groups.values())),
                 )

@@ -37,11 +37,13 @@ class _Opening(NamedTuple):
 class Author:
     """Makes rows in this process, whether the coordinator is open or not."""
 
-    def __init__(self, keys: Keyspace, key_ring: KeyRing, observers: Observers, jobs: JobKeyspace, keep: Keep) -> None:
+    def __init__(
+        self, keys: Keyspace, key_ring: KeyRing, observers: Observers, keyspace: JobKeyspace, keep: Keep
+    ) -> None:
         self._keys = keys
         self._key_ring = key_ring
         self._observers = observers
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._keep: Keep = keep
         self._opening: _Opening | None = None
 
@@ -92,7 +94,7 @@ class Author:
         )
         own = with_options(draft, ours)
         with Traced(self._observers, [own]) as traced:
-            job = NewJob.of(own, self._origin, self._jobs, trace=traced.trace)
+            job = NewJob.of(own, self._origin, self._keyspace, trace=traced.trace)
             traced.jobs = [job]
         terms = Terms(
             keep=self._keep,

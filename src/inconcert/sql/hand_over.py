@@ -46,28 +46,28 @@ def terms_of(row: Row) -> Terms:
     return msgspec.json.decode(row.terms, type=Terms)
 
 
-def hand_overs(origin: Origin, keyspace: Keyspace, jobs: JobKeyspace, rows: Sequence[Row]) -> Iterator[HandOver]:
+def hand_overs(origin: Origin, keys: Keyspace, keyspace: JobKeyspace, rows: Sequence[Row]) -> Iterator[HandOver]:
     """The commands for these rows: in their order, and for jobs as few as possible."""
     of_jobs = [row for row in rows if row.kind == "job"]
 
     def destination(row: Row) -> tuple[int, str]:
-        return jobs.of_id(row.id).number, row.destination
+        return keyspace.of_id(row.id).number, row.destination
 
     for _, alike in groupby(sorted(of_jobs, key=destination), destination):
         batch: list[Row] = []
         size = 0
         for row in alike:
             if batch and (len(batch) == _MOST or size + len(row.body) > _MOST_BYTES):
-                yield _of_jobs(jobs.of_id(batch[0].id), batch)
+                yield _of_jobs(keyspace.of_id(batch[0].id), batch)
                 batch, size = [], 0
             batch.append(row)
             size += len(row.body)
-        yield _of_jobs(jobs.of_id(batch[0].id), batch)
+        yield _of_jobs(keyspace.of_id(batch[0].id), batch)
     for row in rows:
         if row.kind == "item":
-            yield _of_item(origin, ItemKeys(keyspace, row.destination), row)
+            yield _of_item(origin, ItemKeys(keys, row.destination), row)
         elif row.kind == "message":
-            yield _of_message(origin, keyspace, row)
+            yield _of_message(origin, keys, row)
 
 
 def look(keys: JobKeys, life: str, ids: Sequence[str]) -> Command:
@@ -93,8 +93,8 @@ def _of_item(origin: Origin, keys: ItemKeys, row: Row) -> HandOver:
     return HandOver(command, [row])
 
 
-def _of_message(origin: Origin, keyspace: Keyspace, row: Row) -> HandOver:
+def _of_message(origin: Origin, keys: Keyspace, row: Row) -> HandOver:
     terms = terms_of(row)
     max_age = terms.max_age_ms / 1000 or None
-    post: Post[JSON] = Post(keyspace, row.destination, max_messages=terms.max, max_age=max_age)
+    post: Post[JSON] = Post(keys, row.destination, max_messages=terms.max, max_age=max_age)
     return HandOver(post.send(origin, [row.body], request=row.id), [row])

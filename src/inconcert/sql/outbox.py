@@ -83,10 +83,10 @@ class Outbox:
         self._database = Database(engine)
         self._ref = ref = session_ref_of(concert)
         parts = parts_of(concert)
-        self._jobs = parts.jobs
-        self._link = JobLink(ref, parts.jobs, parts.watches)
+        self._keyspace = parts.keyspace
+        self._link = JobLink(ref, parts.keyspace, parts.watches)
         self._rows = Rows(ref.keys.namespace, self._database.dialect)
-        self._author = Author(ref.keys, key_ring_of(concert), ref.observers, parts.jobs, keep)
+        self._author = Author(ref.keys, key_ring_of(concert), ref.observers, parts.keyspace, keep)
         self._bell = Bell()
         self.table: Table = new_table()
         self.sync = SyncOutbox(self.table, self._author, self._rows, self._database, self._bell)
@@ -203,7 +203,7 @@ class Outbox:
         one.
         """
         self._ref.session  # noqa: B018 - raises if it is not open
-        relay = Relay(self._ref, self._jobs, self._rows, self._database)
+        relay = Relay(self._ref, self._keyspace, self._rows, self._database)
         tasks = [in_background("relaying the outbox", relay.run)]
         self._bell.add(relay.woken)
         if can_listen(self._database):

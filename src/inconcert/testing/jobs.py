@@ -118,7 +118,7 @@ async def refute_enqueued(concert: Coordinator, task: Task[..., Any] | str, /, *
 async def _forget_rates(concert: Coordinator) -> None:
     """Let the next jobs of each rate begin now, as many as its burst."""
     parts = parts_of(concert)
-    for keys in parts.jobs.partitions:
+    for keys in parts.keyspace.partitions:
         [found] = await parts.ref.session.gather([PlainCall("HGETALL", keys.places, key=keys.places)])
         places = _fields(found)
         rates = [name for name, text in places.items() if _RATE.match(text)]
@@ -213,7 +213,7 @@ async def _enqueued(concert: Coordinator) -> list[_Enqueued]:
     """The jobs that have not begun, the earliest first."""
     parts = parts_of(concert)
     found: list[_Enqueued] = []
-    for keys in parts.jobs.partitions:
+    for keys in parts.keyspace.partitions:
         found += await _enqueued_in(concert, keys)
     return sorted(found, key=lambda job: (job.put_ms, job.id))
 

@@ -51,7 +51,7 @@ class JobLink(NamedTuple):
     """The way from handles to their jobs: one for all handles of a coordinator."""
 
     ref: SessionRef
-    jobs: JobKeyspace
+    keyspace: JobKeyspace
     watches: Watches  # the waits for jobs in this process
 
 
@@ -305,7 +305,7 @@ class Job(Generic[R_co]):
     @property
     def _keys(self) -> JobKeys:
         """The keys of its partition."""
-        return self._link.jobs.of_id(self.id)
+        return self._link.keyspace.of_id(self.id)
 
     async def _inspect(self, address: str = "") -> Snapshot:
         return Snapshot.read(await self._link.ref.session.run(Snapshot.take(self._keys, self.id, address)))
@@ -324,7 +324,7 @@ class Job(Generic[R_co]):
     async def _cancel(self, seen: Snapshot) -> bool:
         """Have the server cancel it; returns whether it is certain that it no longer runs."""
         queue = self._keys.queue(seen.about.decode() if seen.status in _OUT_OF_QUEUE else self._queue)
-        [answer] = await cancel(self._link.ref.session, self._link.jobs, self._keys, queue, [self.id])
+        [answer] = await cancel(self._link.ref.session, self._link.keyspace, self._keys, queue, [self.id])
         return answer != STILL_RUNS
 
     async def _watch(self, *, is_cancelling: bool = False) -> Snapshot:

@@ -25,7 +25,7 @@ class TaskParts:
         partitions: Over how many slots of a cluster jobs are spread.
 
     Attributes:
-        jobs: The keys of all jobs.
+        keyspace: The keys of all jobs.
         watches: The waits for jobs in this process.
         enqueuing: Sends new jobs.
         registry: The functions.
@@ -37,12 +37,12 @@ class TaskParts:
 
     def __init__(self, ref: SessionRef, partitions: int) -> None:
         self.ref = ref
-        self.jobs = jobs = JobKeyspace(ref.keys, partitions)
-        self.watches = Watches(jobs)
-        self.enqueuing = EnqueueBatcher(ref, jobs, self.watches)
-        self.registry = Registry(self.enqueuing, Histories(ref, jobs))
-        self.tasks = Tasks(ref, jobs, self.watches, self.registry)
-        self.schedules = Schedules(ref, jobs, self.enqueuing)
+        self.keyspace = keyspace = JobKeyspace(ref.keys, partitions)
+        self.watches = Watches(keyspace)
+        self.enqueuing = EnqueueBatcher(ref, keyspace, self.watches)
+        self.registry = Registry(self.enqueuing, Histories(ref, keyspace))
+        self.tasks = Tasks(ref, keyspace, self.watches, self.registry)
+        self.schedules = Schedules(ref, keyspace, self.enqueuing)
         self.middlewares: list[Middleware] = []
         self.lifespan: Lifespan | None = None
 

@@ -77,7 +77,7 @@ class TaskCoordinator:
 
     @property
     def _jobs(self) -> "JobKeyspace":
-        return self._parts.jobs
+        return self._parts.keyspace
 
     @property
     def _registry(self) -> "Registry":

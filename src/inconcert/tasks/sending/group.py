@@ -118,7 +118,7 @@ class Group:
         self.id = group_id
         self._link = link
         self._ref, self._jobs, _ = link
-        self._keys = link.jobs.of_id(group_id)
+        self._keys = link.keyspace.of_id(group_id)
 
     def __repr__(self) -> str:
         return f"<Group {self.id}>"
@@ -381,7 +381,7 @@ async def open_group(link: JobLink, then: Draft[Any] | None, when: GroupWhen, *,
                 "the end of the group"
             )
     session = link.ref.session
-    id_, keys = link.jobs.draw(session.new_address(), None)
+    id_, keys = link.keyspace.draw(session.new_address(), None)
     group = Group(link, id_)
     results = "kept" if keep_results else ""
     if then is None:
