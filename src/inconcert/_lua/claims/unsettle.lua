@@ -13,7 +13,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include note_priority
+-- @include store_job
 -- @include rank
 -- @include ring
 -- @include live_job_of_name
@@ -28,10 +28,9 @@ local now_ms = math.floor(server_time() / 1000)
 local requeued, count = {}, 0
 for i = JOBS, #ARGV, FIELDS do
   local id, body, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local is_new = redis.call('HSETNX', bodies, id, body)
-  requeued[#requeued + 1] = is_new
-  if is_new == 1 then
-    local priority = note_priority(facts, id, string.gsub(body, '^%d+ ', '', 1))
+  local is_new, priority = store_job(bodies, facts, id, string.match(body, '^(%d* ?)(.*)$'))
+  requeued[#requeued + 1] = is_new and 1 or 0
+  if is_new then
     if priority then
       rank(delayed, id, priority, 'LPUSH')
     else

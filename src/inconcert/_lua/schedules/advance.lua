@@ -18,7 +18,7 @@
 -- @include server_time
 -- @include held_schedule
 -- @include move_schedule
--- @include note_priority
+-- @include store_job
 -- @include put_ready
 -- @include ring
 local FIELDS = 3
@@ -40,9 +40,8 @@ local added = {}
 for at = INSTANTS, #ARGV, FIELDS do
   local id, envelope, result = ARGV[at + 1], ARGV[at + 2], KEYS[RESULTS + (at - INSTANTS) / FIELDS]
   local has_ended = redis.call('EXISTS', result) == 1
-  if not has_ended and redis.call('HSETNX', bodies, id, string.format('%.0f ', now_ms) .. envelope) == 1 then
+  if not has_ended and store_job(bodies, facts, id, string.format('%.0f ', now_ms), envelope) then
     added[#added + 1] = id
-    note_priority(facts, id, envelope)
   end
 end
 if #added > 0 then

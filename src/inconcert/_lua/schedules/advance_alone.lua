@@ -25,7 +25,7 @@
 -- @include move_schedule
 -- @include follow_parent
 -- @include put_waiting
--- @include note_priority
+-- @include store_job
 -- @include put_ready
 -- @include ring
 local line = is_in_code and looks_in_code or looks
@@ -47,8 +47,7 @@ local comes_after = live and waits and not string.find(redis.call('HGET', states
 local is_added = not is_known and (comes_after or not live)
 if is_added then
   redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there
-  redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
-  note_priority(facts, id, envelope)
+  store_job(bodies, facts, id, string.format('%.0f ', now_ms), envelope)
   if comes_after then
     redis.call('HSET', parents, id, live)
     follow_parent(keys, live, id)

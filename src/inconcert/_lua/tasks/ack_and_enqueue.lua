@@ -22,7 +22,7 @@
 -- @include server_time
 -- @include end_done
 -- @include make_ready
--- @include note_priority
+-- @include store_job
 local PARTS, FIELDS = 3, 4  -- keys of each queue, and arguments of each job
 
 local now_ms = math.floor(server_time() / 1000)
@@ -41,8 +41,7 @@ local enqueued, first_key = string.format('%.0f ', now_ms), QUEUES
 for i = JOBS, #ARGV, FIELDS do
   local job, envelope, delay_ms, queue_name = unpack(ARGV, i, i + FIELDS - 1)
   redis.call('HSETNX', keys.finished, queue_name, 0)  -- the names of all queues are there
-  redis.call('HSET', keys.bodies, job, enqueued .. envelope)
-  note_priority(keys.facts, job, envelope)
+  store_job(keys.bodies, keys.facts, job, enqueued, envelope)
   make_ready(keys.facts, KEYS[first_key], KEYS[first_key + 1], KEYS[first_key + 2], keys.states, job, delay_ms, now_ms, queue_name)
   first_key = first_key + PARTS
 end

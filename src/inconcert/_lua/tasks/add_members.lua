@@ -17,7 +17,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include note_priority
+-- @include store_job
 -- @include put_ready
 -- @include ring
 -- @include delay_job
@@ -73,8 +73,7 @@ for i = JOBS, #ARGV, FIELDS do
     and not (name ~= '' and live_job_of_name(unique, bodies, dead, name, now_ms))
   added[#added + 1] = is_new and 1 or 0
   if is_new then
-    redis.call('HSET', bodies, id, enqueued .. envelope)
-    note_priority(facts, id, envelope)
+    store_job(bodies, facts, id, enqueued, envelope)
     known.total = known.total + 1
     if name ~= '' then
       take_name(unique, checks, id, name, window_ms, now_ms)

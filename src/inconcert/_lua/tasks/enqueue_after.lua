@@ -24,7 +24,7 @@
 -- @include live_job_of_name
 -- @include take_name
 -- @include drop_names
--- @include note_priority
+-- @include store_job
 -- @include wait_for_parents
 local now_ms = math.floor(server_time() / 1000)
 local answer = recall(recent, older, id)
@@ -43,8 +43,7 @@ end
 -- All destination keys are read before anything is changed: a foreign key stops the script here.
 -- @guard queue:list bell:list delayed:zset keys.history:zset
 redis.call('HSETNX', finished, queue_name, 0)  -- the names of all queues are there
-redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
-note_priority(facts, id, envelope)
+store_job(bodies, facts, id, string.format('%.0f ', now_ms), envelope)
 remember(recent, older, id, '')
 if name ~= '' then
   take_name(unique, checks, id, name, window_ms, now_ms)

@@ -16,7 +16,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include note_priority
+-- @include store_job
 -- @include make_ready
 local answer = recall(recent, older, request)
 if answer then
@@ -30,10 +30,9 @@ is_here = is_here or redis.call('HEXISTS', outcomes, id) + redis.call('HEXISTS',
 answer = is_here and id or ''
 if not is_here then
   local now_ms = math.floor(server_time() / 1000)
-  redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
+  store_job(bodies, facts, id, string.format('%.0f ', now_ms), envelope)
   redis.call('DEL', stream, items)  -- of the last one
   redis.call('HSETNX', finished, queue_name, 0)  -- the names of all queues are there
-  note_priority(facts, id, envelope)
   make_ready(facts, queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
 end
 remember(recent, older, request, answer)

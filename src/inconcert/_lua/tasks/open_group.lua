@@ -14,7 +14,7 @@
 -- COST     O(1)
 -- @include server_time
 -- @include count_waiting
--- @include note_priority
+-- @include store_job
 -- All keys are read before anything is changed: a foreign key stops the script here.
 for _, key in ipairs({bodies, facts, states, waiting, pending, finished}) do
   -- @guard key:hash
@@ -23,8 +23,7 @@ if redis.call('HSETNX', groups, group, 'open ' .. when .. ' 0 0 0 0 0' .. (resul
   return 0
 end
 if envelope ~= '' then
-  redis.call('HSET', bodies, id, string.format('%.0f ', math.floor(server_time() / 1000)) .. envelope)
-  note_priority(facts, id, envelope)
+  store_job(bodies, facts, id, string.format('%.0f ', math.floor(server_time() / 1000)), envelope)
   redis.call('HSET', states, id, 'waiting ' .. delay_ms .. ' ' .. name)
   redis.call('HSET', pending, id, group)
   redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there
