@@ -23,8 +23,7 @@
 -- @include server_time
 -- @include held_schedule
 -- @include move_schedule
--- @include follow_parent
--- @include put_waiting
+-- @include run_after
 -- @include store_job
 -- @include put_ready
 -- @include ring
@@ -49,9 +48,7 @@ if is_added then
   redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there
   store_job(bodies, facts, id, string.format('%.0f ', now_ms), envelope)
   if comes_after then
-    redis.call('HSET', parents, id, live)
-    follow_parent(keys, live, id)
-    put_waiting(keys, id, live, 'ended', '0', name)
+    run_after(keys, live, id, 'ended', '0', name)
   else
     put_ready(facts, queue, delayed, {id}, 'RPUSH')
     ring(bell)

@@ -19,60 +19,38 @@
 -- TWICE    the same, and changes nothing; after the first minute, as long as a job that was added, or its result, is there
 -- COST     O(log D), D delayed jobs of the queue
 -- @include server_time
--- @include recall
--- @include remember
--- @include head_of
--- @include in_line
+-- @include recall_answer
+-- @include remember_answer
+-- @include job_of_name
 -- @include task_and_lines
--- @include live_job_of_name
+-- @include rewrite_job
 -- @include take_name
--- @include drop_names
 -- @include delay_job
--- @include make_ready
--- @include leave_lines
--- @include read_facts
--- @include write_facts
--- @include replace_next
+-- @include drop_names
+-- @include keep_turn
 local ADDED, REPLACED, OTHER, COME_AGAIN, BEGIN_AGAIN = 1, 2, 3, 4, 5
 
-local answered = recall(recent, older, request)
-if answered then
-  local what, other, place = string.match(answered, '^(%d) (%S*) (.*)$')
-  return {tonumber(what), other, place}
+local answer = recall_answer(recent, older, request)
+if answer then
+  return answer
 end
-local function answer(what, other, place)
-  remember(recent, older, request, what .. ' ' .. other .. ' ' .. place)
-  return {what, other, place}
-end
-
-local now_ms = math.floor(server_time() / 1000)
 if is_new and (redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1) then
   return {ADDED, id, ''}
 end
-local live = live_job_of_name(unique, bodies, dead, unique_name, now_ms)
-local state, place, is_due, waits, put_ms, first
-if live then
-  local body = redis.call('HGET', bodies, live)
-  local enqueued_ms, _, limits, _, its_first = head_of(body)
-  put_ms, first = enqueued_ms, its_first
-  local task, lines = task_and_lines(envelope)
-  local its_task, its_lines = task_and_lines(string.match(body, '^%d+ (.*)$') or '')
-  if not first or its_task ~= task then
-    return answer(OTHER, live, '')
-  end
-  state = redis.call('HGET', states, live)
-  place = state and string.match(state, '^delayed (.*)$')
-  is_due = not state or place and in_line(places, delayed, live, limits or '')
-  waits = (place or not state) and not (is_due and its_lines ~= lines)
-  local known = read_facts(redis.call('HGET', facts, live))
-  local has_begun = known.failures + known.crashes + redis.call('HEXISTS', stepped, live) > 0
-  waits = waits and not has_begun  -- otherwise its name is about to be free
+
+local now_ms = math.floor(server_time() / 1000)
+local other, its = job_of_name(keys, delayed, unique_name, now_ms)
+local task, lines = task_and_lines(envelope)
+if other and not (its and its.first_ms and its.task == task) then
+  return remember_answer(recent, older, request, OTHER, other, '')
 end
-if waits and id ~= live and (is_signed or (place and place ~= name)) then
-  return answer(COME_AGAIN, live, place or name)
+-- One that has begun has its name no more soon, and one that is due in other lines has its turn there.
+local waits = its and (its.delayed_in or its.is_queued) and not (its.is_due and its.lines ~= lines) and not its.has_begun
+if waits and id ~= other and (is_signed or its.delayed_in and its.delayed_in ~= name) then
+  return remember_answer(recent, older, request, COME_AGAIN, other, its.delayed_in or name)
 end
-if not is_new and not (waits and id == live) then
-  return answer(BEGIN_AGAIN, '', '')
+if not is_new and not (waits and id == other) then
+  return remember_answer(recent, older, request, BEGIN_AGAIN, '', '')
 end
 
 -- All are read before anything is changed: a foreign key stops the script here.
@@ -80,31 +58,17 @@ end
 if redis.call('LLEN', queue) + redis.call('ZCARD', delayed) == 0 then
   redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there
 end
-local function write(job, first_ms)
-  local marked = string.gsub(envelope, '~ ', string.format('~%.0f ', first_ms), 1)
-  redis.call('HSET', bodies, job, string.format('%.0f ', now_ms) .. marked)
-  local known = read_facts(redis.call('HGET', facts, job))
-  known.flags = string.gsub(known.flags, '%d', '') .. (string.match(envelope, '^%d+%S* #[%x:]*!(%d)') or '')
-  write_facts(facts, job, known)
-end
-
+local first_ms = waits and (tonumber(its.first_ms) or tonumber(its.put_ms)) or now_ms
+local marked = string.gsub(envelope, '~ ', string.format('~%.0f ', first_ms), 1)
 local due_ms = now_ms + silence_ms
 if not waits then
-  write(id, now_ms)
+  rewrite_job(bodies, facts, id, string.format('%.0f ', now_ms), marked)
   take_name(unique, checks, id, unique_name, '0', now_ms)
   delay_job(delayed, bell, states, id, due_ms, name)
   drop_names(unique, checks, bodies, dead, now_ms, 10)
-  return answer(ADDED, id, '')
+  return remember_answer(recent, older, request, ADDED, id, '')
 end
-local first_ms = tonumber(first) or tonumber(put_ms)
-if is_due then  -- it keeps its place in its queue, or in the line of a limit, or is still the next of its rate
-  write(live, first_ms)
-  return answer(REPLACED, live, '')
-end
-due_ms = math.min(due_ms, first_ms + (longest_ms or 1e15))
-local limits = {[live] = leave_lines(held_back, delayed, bodies, live)}
-redis.call('ZREM', delayed, live)
-write(live, first_ms)
-make_ready(facts, queue, bell, delayed, states, live, string.format('%.0f', math.max(0, due_ms - now_ms)), now_ms, name)
-replace_next(places, held_back, states, {queue, bell, delayed, facts = facts}, limits)
-return answer(REPLACED, live, '')
+local queues = {queue, bell, delayed, facts = facts}
+local delay_ms = math.max(0, math.min(due_ms, first_ms + (longest_ms or 1e15)) - now_ms)
+keep_turn(keys, other, its, queues, marked, queues, string.format('%.0f', delay_ms), now_ms, name)
+return remember_answer(recent, older, request, REPLACED, other, '')

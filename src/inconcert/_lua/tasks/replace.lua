@@ -25,65 +25,45 @@
 -- TWICE    the same, and changes nothing; after the first minute, as long as a job that was added, or its result, is there
 -- COST     O(log D + S), D delayed jobs of both queues; S steps and messages of one that is cancelled
 -- @include server_time
--- @include recall
--- @include remember
--- @include head_of
--- @include in_line
--- @include task_and_lines
+-- @include recall_answer
+-- @include remember_answer
+-- @include job_of_name
 -- @include live_job_of_name
+-- @include task_and_lines
+-- @include keep_turn
+-- @include rewrite_job
+-- @include count_waiting
 -- @include take_name
 -- @include drop_names
--- @include read_facts
--- @include write_facts
--- @include count_waiting
--- @include put_waiting
--- @include follow_parent
--- @include make_ready
--- @include leave_lines
--- @include replace_next
 -- @include cancel_jobs
+-- @include run_after
+-- @include make_ready
 local ADDED, REPLACED, COME_AGAIN = 1, 2, 3
 local its_queue, its_bell, its_delayed, its_result, its_attempts = unpack(KEYS, ITS)
 
-local answered = recall(recent, older, request)
-if answered then
-  local what, other, place = string.match(answered, '^(%d) (%S*) (.*)$')
-  return {tonumber(what), other, place}
-end
-local function answer(what, other, place)
-  remember(recent, older, request, what .. ' ' .. other .. ' ' .. place)
-  return {what, other, place}
+local answer = recall_answer(recent, older, request)
+if answer then
+  return answer
 end
 if redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1 then
   return {ADDED, '', ''}
 end
 
--- Where is the other one, and may this one have its place?
+-- Which is the other one, and may the new one have its turn?
 local now_ms = math.floor(server_time() / 1000)
-local live = live_job_of_name(unique, bodies, dead, unique_name, now_ms)
-local has_ended = live and redis.call('ZSCORE', dead, live)  -- or it is gone, and its window goes on
-local body = live and not has_ended and redis.call('HGET', bodies, live)
-local is_running, is_behind, place, is_due, keeps_place
-if body then
-  local state, about = string.match(redis.call('HGET', states, live) or '', '^(%S+) (.*)$')
-  is_running = (state == 'running' or state == 'cancelling') and about ~= ''
-  is_behind = state == 'waiting' and string.match(about, '^%d+:replaces ') ~= nil
-  place = state == 'delayed' and about or nil
-  local _, _, limits = head_of(body)
-  is_due = not state or place and in_line(places, its_delayed, live, limits or '')
-  local known_of = read_facts(redis.call('HGET', facts, live))
-  local has_begun = known_of.failures + known_of.crashes + redis.call('HEXISTS', stepped, live) > 0
-    or string.find(known_of.flags, '[psmuva]')
+local other, its = job_of_name(keys, its_delayed, unique_name, now_ms)
+local keeps_turn = false
+if its then
   local task, lines = task_and_lines(envelope)
-  local its_task, its_lines = task_and_lines(string.match(body, '^%d+ (.*)$') or '')
-  local rank = string.match(envelope, '^%d+%S* #[%x:]*!(%d)') or ''
-  local its_rank = string.match(known_of.flags, '%d') or ''
-  local has_its_line = not is_due or delay_ms == '0' and its_lines == lines and its_rank == rank
-  keeps_place = its_task == task and not has_begun and (is_behind or (place or not state) and has_its_line)
-end
-local must_be_known = keeps_place and is_signed or not keeps_place and not is_running
-if body and (must_be_known and known ~= live or place and its_name ~= place) then
-  return answer(COME_AGAIN, live, place or its_name)
+  local rank, its_rank = string.match(envelope, '^%d+%S* #[%x:]*!(%d)') or '', string.match(its.flags, '%d') or ''
+  local has_begun = its.has_begun or string.find(its.flags, '[psmuva]')
+  local has_its_line = not its.is_due or delay_ms == '0' and its.lines == lines and its_rank == rank
+  local may_wait = its.is_behind or (its.delayed_in or its.is_queued) and has_its_line
+  keeps_turn = its.task == task and not has_begun and may_wait
+  local must_be_known = keeps_turn and is_signed or not keeps_turn and not its.is_running
+  if must_be_known and known ~= other or its.delayed_in and its_name ~= its.delayed_in then
+    return remember_answer(recent, older, request, COME_AGAIN, other, its.delayed_in or its_name)
+  end
 end
 
 -- All are read before anything is changed: a foreign key stops the script here.
@@ -91,45 +71,33 @@ end
 if redis.call('LLEN', queue) + redis.call('ZCARD', delayed) == 0 then
   redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there
 end
-local function write(job, text)
-  redis.call('HSET', bodies, job, string.format('%.0f ', now_ms) .. text)
-  local known_of = read_facts(redis.call('HGET', facts, job))
-  known_of.flags = string.gsub(known_of.flags, '%d', '') .. (string.match(text, '^%d+%S* #[%x:]*!(%d)') or '')
-  write_facts(facts, job, known_of)
+local put = string.format('%.0f ', now_ms)
+local its_queues = {its_queue, its_bell, its_delayed, facts = facts}
+
+if keeps_turn and its.is_behind then
+  rewrite_job(bodies, facts, other, put, is_signed and its_envelope or envelope)
+  count_waiting(waiting, string.match(redis.call('HGET', states, other), '^waiting %S+ (.*)$'), -1)
+  count_waiting(waiting, name, 1)
+  redis.call('HSET', states, other, 'waiting ' .. delay_ms .. ':replaces ' .. name)  -- the one before it may have ended already
+  return remember_answer(recent, older, request, REPLACED, other, '')
+elseif keeps_turn then
+  local text = is_signed and its_envelope or envelope
+  keep_turn(keys, other, its, its_queues, text, {queue, bell, delayed}, delay_ms, now_ms, name)
+  take_name(unique, checks, other, unique_name, '0', now_ms)  -- it may have had a window
+  return remember_answer(recent, older, request, REPLACED, other, '')
 end
 
-if keeps_place then
-  local limits = place and not is_due and {[live] = leave_lines(held_back, its_delayed, bodies, live)}
-  write(live, is_signed and its_envelope or envelope)
-  if is_behind then
-    count_waiting(waiting, string.match(redis.call('HGET', states, live), '^waiting %S+ (.*)$'), -1)
-    count_waiting(waiting, name, 1)
-    redis.call('HSET', states, live, 'waiting ' .. delay_ms .. ':replaces ' .. name)  -- the other one may have ended already
-  elseif limits then
-    redis.call('ZREM', its_delayed, live)
-    make_ready(facts, queue, bell, delayed, states, live, delay_ms, now_ms, name)
-    replace_next(places, held_back, states, {its_queue, its_bell, its_delayed, facts = facts}, limits)
-  end
-  if not is_behind then
-    take_name(unique, checks, live, unique_name, '0', now_ms)  -- it may have had a window
-  end
-  return answer(REPLACED, live, '')
-end
-
-write(id, envelope)
+rewrite_job(bodies, facts, id, put, envelope)
 local before  -- after which it runs
-if body then
-  local queues = {its_queue, its_bell, its_delayed, facts = facts}
-  local ends_later = cancel_jobs(keys, queues, {live}, {its_result}, {its_attempts}, inboxes, ttl_ms)[1] == 0
-  before = ends_later and live or is_behind and live_job_of_name(unique, bodies, dead, unique_name, now_ms) or nil
+if its then
+  local ends_later = cancel_jobs(keys, its_queues, {other}, {its_result}, {its_attempts}, inboxes, ttl_ms)[1] == 0
+  before = ends_later and other or its.is_behind and live_job_of_name(unique, bodies, dead, unique_name, now_ms) or nil
 end
 take_name(unique, checks, id, unique_name, '0', now_ms, before)
 drop_names(unique, checks, bodies, dead, now_ms, 10)
 if before then
-  redis.call('HSET', parents, id, before)
-  follow_parent(keys, before, id)
-  put_waiting(keys, id, before, 'replaces', delay_ms, name)
+  run_after(keys, before, id, 'replaces', delay_ms, name)
 else
   make_ready(facts, queue, bell, delayed, states, id, delay_ms, now_ms, name)
 end
-return answer(ADDED, '', '')
+return remember_answer(recent, older, request, ADDED, '', '')
