@@ -11,7 +11,8 @@ import msgspec
 
 from inconcert._claims.keys import DEAD, ClaimKeys, QueueKeys
 from inconcert._core.session import SessionRef
-from inconcert._redis.protocol.replies import Reply, rows
+from inconcert._redis.protocol.replies import rows
+from inconcert._redis.protocol.scripts import Command
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
@@ -195,15 +196,14 @@ class DeadLetters:
         while has_more:
             request = session.new_address()
             command = self._keys.scripts.purge(self._keys, age_ms=age_ms, keep=keep, request=request, ids=ids)
-            dropped, has_more, *kept = await session.run(command)
+            dropped, has_more = await self._purge_portion(command)
             total += dropped
-            if kept:
-                await self._release(kept)
         return total
 
-    async def _release(self, kept: Reply) -> None:
-        """Let go what the script kept because others wait for it, so that the next run drops it; of jobs only."""
-        raise NotImplementedError(f"{kept!r} was kept")
+    async def _purge_portion(self, command: Command) -> tuple[int, int]:
+        """The number of those that this command drops, and 1 if there are more."""
+        dropped, has_more = await self._ref.session.run(command)
+        return dropped, has_more
 
 
 def in_short(error: BaseException | None) -> str:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from inconcert._claims.dead_letters import DeadLetters
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.protocol.replies import Reply, rows
+from inconcert._redis.protocol.replies import rows
+from inconcert._redis.protocol.scripts import Command
 from inconcert._redis.wire.call import Call
 from inconcert.tasks.records.store import GO_ON, STOPPED_KEYS, JobKeys, JobKeyspace
 
@@ -51,10 +52,12 @@ class DeadJobLetters(DeadLetters):
         super().__init__(ref, keys)
         self._job_keys = keys
 
-    async def _release(self, kept: Reply) -> None:
+    async def _purge_portion(self, command: Command) -> tuple[int, int]:
+        dropped, has_more, *kept = await self._ref.session.run(command)
         by_queue: defaultdict[str, list[str]] = defaultdict(list)
-        for row in rows(kept, _Stopping):
+        for row in rows(kept, _Stopping):  # the script kept them; the next run drops them
             by_queue[row.queue.decode()].append(row.id.decode())
         keys = self._job_keys
         calls: Sequence[Call] = [Call(GO_ON(keys, keys.queue(queue), ids=ids)) for queue, ids in by_queue.items()]
         await self._ref.session.gather(calls)
+        return dropped, has_more
