@@ -6,18 +6,14 @@ import pytest
 
 from inconcert import Coordinator, Job, JobStatus, Task, current_job
 from tests.support.background import in_background
+from tests.support.ends import kill_three_workers, losing_a_reply
 from tests.support.eventually import eventually
 from tests.support.ledger import ledger_of
-from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
-from tests.support.short_lease import with_lease
 
-HERE = "tests.faults.test_attempts_faults"
-LEASE = 1.0  # seconds of a heartbeat, here
 JOBS = 40
-WITHIN = 30.0
 
 
 def register(concert: Coordinator) -> Task[[int], Any]:
@@ -29,14 +25,6 @@ def register(concert: Coordinator) -> Task[[int], Any]:
             raise ValueError(number)
 
     return fails
-
-
-async def work(url: str, namespace: str) -> None:
-    """In a child: run jobs until it is killed."""
-    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
-        register(concert)
-        tell("works")
-        await concert.run_worker("default", concurrency=4)
 
 
 async def are_noted_once(fails: Task[[int], Any], jobs: list[Job[Any]]) -> None:
@@ -54,23 +42,14 @@ async def test_each_attempt_is_noted_once_though_workers_are_killed(namespace: s
         async with Coordinator(own.url, namespace=namespace) as concert:
             fails = register(concert)
             jobs = await concert.enqueue_many([fails.call(number) for number in range(JOBS)])
-            for killed in range(1, 4):
-                async with spawn(f"{HERE}:work", own.url, namespace) as child:
-                    await child.wait_for("works")
 
-                    async def some_have_ended(count: int = killed * JOBS // 4) -> bool:
-                        return len(await fails.history()) >= count
+            async def ended() -> int:
+                return len(await fails.history())
 
-                    await eventually(some_have_ended)
-                    child.kill()
-            async with with_lease(Coordinator(own.url, namespace=namespace), LEASE) as last:
-                register(last)
-                async with in_background(last.run_worker("default")):
+            async def are_over() -> bool:
+                return await ended() == JOBS
 
-                    async def all_have_ended() -> bool:
-                        return len(await fails.history()) == JOBS
-
-                    await eventually(all_have_ended, timeout=WITHIN)
+            await kill_three_workers(own.url, namespace, register, ended=ended, of=JOBS, are_over=are_over)
             await are_noted_once(fails, jobs)
             await concert.tasks.purge_all()
             assert {id_[0] for id_ in (await ledger_of(concert)).attempts} <= {":"}
@@ -83,11 +62,8 @@ async def test_reply_lost_at_each_step_doubles_no_attempt(
     """A failure that was not answered is sent again."""
     fails = register(concert)
     jobs = await concert.enqueue_many([fails.call(number) for number in range(4)])
-    async with Coordinator(proxy.url, namespace=namespace) as bad:
-        register(bad)
-        proxy.cut_after_replies(steps, lose_next=True)
-        await bad.run_worker("default", burst=True)
-    await proxy.heal()
+    async with losing_a_reply(proxy, namespace, register, steps):
+        pass
 
     async def all_have_ended() -> bool:
         return not (await ledger_of(concert)).states

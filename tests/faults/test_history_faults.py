@@ -7,17 +7,13 @@ import pytest
 
 from inconcert import Coordinator, JobStatus, Task, current_job
 from tests.support.background import in_background
+from tests.support.ends import kill_three_workers, losing_a_reply
 from tests.support.eventually import eventually
 from tests.support.ledger import ledger_of
-from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
-from tests.support.short_lease import with_lease
 
-HERE = "tests.faults.test_history_faults"
-LEASE = 1.0  # seconds of a heartbeat, here
 JOBS = 40
-WITHIN = 30.0
 
 
 def register(concert: Coordinator) -> Task[[int], Any]:
@@ -29,14 +25,6 @@ def register(concert: Coordinator) -> Task[[int], Any]:
             raise ValueError(number)
 
     return ends
-
-
-async def work(url: str, namespace: str) -> None:
-    """In a child: run jobs until it is killed."""
-    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
-        register(concert)
-        tell("works")
-        await concert.run_worker("default", concurrency=4)
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.torture)])
@@ -51,24 +39,15 @@ async def test_each_end_has_one_entry_though_workers_are_killed(namespace: str, 
 async def _kill_three(url: str, concert: Coordinator, namespace: str) -> None:
     ends = register(concert)
     jobs = await concert.enqueue_many([ends.call(number) for number in range(JOBS)])
-    for killed in range(1, 4):
-        async with spawn(f"{HERE}:work", url, namespace) as child:
-            await child.wait_for("works")
 
-            async def some_have_ended(count: int = killed * JOBS // 4) -> bool:
-                return len(await ends.history()) >= count
+    async def ended() -> int:
+        return len(await ends.history())
 
-            await eventually(some_have_ended)
-            child.kill()
-    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as last:
-        register(last)
-        async with in_background(last.run_worker("default")):
+    async def are_over() -> bool:
+        states = [await job.status() for job in jobs]
+        return all(state in {JobStatus.SUCCEEDED, JobStatus.FAILED} for state in states)
 
-            async def all_have_ended() -> bool:
-                states = [await job.status() for job in jobs]
-                return all(state in {JobStatus.SUCCEEDED, JobStatus.FAILED} for state in states)
-
-            await eventually(all_have_ended, timeout=WITHIN)
+    await kill_three_workers(url, namespace, register, ended=ended, of=JOBS, are_over=are_over)
     found = await ends.history(limit=10_000)
     assert Counter(each.job_id for each in found) == Counter(job.id for job in jobs)
     assert all([each.outcome == await concert.tasks.job(each.job_id).status() for each in found])
@@ -79,12 +58,8 @@ async def test_reply_lost_at_each_step_doubles_no_entry(proxy: Proxy, namespace:
     ends = register(concert)
     for steps in range(14):
         jobs = await concert.enqueue_many([ends.call(number) for number in range(4)])
-        async with Coordinator(proxy.url, namespace=namespace) as bad:
-            register(bad)
-            proxy.cut_after_replies(steps, lose_next=True)
+        async with losing_a_reply(proxy, namespace, register, steps) as bad:
             await bad.tasks.job(jobs[3].id).cancel()
-            await bad.run_worker("default", burst=True)
-        await proxy.heal()
 
         async def all_have_ended() -> bool:
             return not (await ledger_of(concert)).states
