@@ -142,8 +142,7 @@ async def test_reply_lost_at_each_step_changes_nothing(
     proxy: Proxy, namespace: str, concert: Coordinator, short_lease: None, stride: int
 ) -> None:
     """No parent is counted twice, and none forgotten."""
-    steps = 0
-    while steps < 80:
+    async for steps in proxy.losing_each(stride=stride, least=15, most=80):
         async with (
             with_lease(Coordinator(proxy.url, namespace=namespace), LEASE) as bad,
             bad.consume("q", "other") as jobs,
@@ -153,20 +152,14 @@ async def test_reply_lost_at_each_step_changes_nothing(
         (await ledger_of(concert)).check(put=7, done=7)
         await nothing_is_kept(concert)
         await forget_all(concert)
-        if proxy._network.allowance is not None:  # it came to its end without a cut
-            break
-        steps += stride
-    await proxy.heal()
-    assert 15 < steps < 80
 
 
 async def test_reply_lost_at_some_step_between_partitions_changes_nothing(
     server: RealServer, proxy: Proxy, namespace: str
 ) -> None:
     """What one partition was to tell another is told, once in effect."""
-    steps = 0
     async with Coordinator(server.url, namespace=namespace, partitions=3) as concert:
-        while steps < 200:
+        async for steps in proxy.losing_each(stride=7, least=40, most=200):
             bad = with_lease(Coordinator(proxy.url, namespace=namespace, partitions=3), LEASE)
             async with bad, bad.consume("q", prefetch=10) as jobs:
                 proxy.cut_after_replies(steps, lose_next=True)
@@ -174,11 +167,6 @@ async def test_reply_lost_at_some_step_between_partitions_changes_nothing(
             (await ledger_of(concert)).check(put=7, done=7)
             await nothing_is_kept(concert)
             await forget_all(concert)
-            if proxy._network.allowance is not None:  # it came to its end without a cut
-                break
-            steps += 7
-    await proxy.heal()
-    assert 40 < steps < 200
 
 
 async def use_partitions(concert: Coordinator, jobs: Consumer) -> None:

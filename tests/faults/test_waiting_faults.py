@@ -136,8 +136,7 @@ async def test_late_twin_neither_reads_nor_times_out(concert: Coordinator, elsew
 
 async def test_reply_lost_at_each_command_keeps_one_message(proxy: Proxy, namespace: str, concert: Coordinator) -> None:
     """Those of the worker and those of the sender, each sent again, and acting once."""
-    lost = 4  # of those before, others tell
-    while True:
+    async for lost in proxy.losing_each(4, least=10, most=60):  # of those before, others tell
         job = await concert.enqueue("t", queue=f"q{lost}")
         async with Coordinator(proxy.url, namespace=namespace) as bad:
             proxy.cut_after_replies(lost, lose_next=True)
@@ -151,11 +150,6 @@ async def test_reply_lost_at_each_command_keeps_one_message(proxy: Proxy, namesp
                     assert again.attempt == 1
                     assert await durable.wait_for("packed", int, timeout=3600) == 1
         assert await kept(concert) == {} == await messages(concert)
-        if proxy._network.allowance is not None:  # it came to its end without a cut
-            break
-        lost += 1
-    await proxy.heal()
-    assert 10 < lost < 60
 
 
 # Strangers.

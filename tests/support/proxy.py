@@ -12,7 +12,7 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, cast
@@ -134,6 +134,28 @@ class Proxy:
             self._network.allowance_each = _Allowance(count, lose_next)
         else:
             self._network.allowance = _Allowance(count, lose_next)
+
+    async def losing_each(self, first: int = 0, *, stride: int = 1, least: int, most: int) -> AsyncIterator[int]:
+        """The numbers of replies after which to lose one, until the body ends without that.
+
+            async for count in proxy.losing_each(least=10, most=60):
+                async with Coordinator(proxy.url, namespace=namespace) as bad:
+                    proxy.cut_after_replies(count, lose_next=True)
+
+        Args:
+            first: For the first time.
+            stride: From one time to the next.
+            least: More replies than these there are.
+            most: And fewer than these.
+        """
+        count = first
+        while count < most:
+            yield count
+            if self._network.allowance is not None:  # the body came to its end without a cut
+                break
+            count += stride
+        await self.heal()
+        assert least < count < most
 
     def refuse(self) -> None:
         """Refuse new connections; those that are open go on."""
