@@ -29,7 +29,7 @@ from inconcert.dashboard.actions import (
     refused_as_bad,
 )
 from inconcert.dashboard.held_view import held_rows, held_view
-from inconcert.dashboard.job_view import dead_jobs, ended_jobs, job_rows, job_view
+from inconcert.dashboard.job_view import dead_jobs, ended_jobs, job_rows, job_view, lately_ended
 from inconcert.dashboard.live import reference, texts
 from inconcert.dashboard.other_view import OTHERS, other_view
 from inconcert.dashboard.pages import Pages
@@ -40,7 +40,7 @@ from inconcert.dashboard.requests import HEADERS, check_origin, read_form
 from inconcert.dashboard.rows import limited_tasks, queue_rows, worker_rows
 from inconcert.dashboard.schedule_view import schedule_rows
 from inconcert.dashboard.streams import Streams
-from inconcert.dashboard.task_view import lately_rows, task_rows, task_view
+from inconcert.dashboard.task_view import task_rows, task_view
 from inconcert.errors import (
     ChatNotFound,
     InconcertError,
@@ -158,12 +158,12 @@ class Dashboard:
     async def _tasks(self, request: Request) -> Response:
         sought = _sought(request)
         found = await task_rows(self._concert, self._redact, sought, _page_number(request))
-        lately = await lately_rows(self._concert, self._redact)
+        lately = await lately_ended(self._concert, self._redact)
         return await self._page(request, "tasks.html", found=found, lately=lately, sought=sought)
 
     async def _task(self, request: Request) -> Response:
         name, task = await task_view(self._concert, self._redact, request.path_params["key"])
-        lately = await lately_rows(self._concert, self._redact, name)
+        lately = await lately_ended(self._concert, self._redact, name)
         return await self._page(request, "task.html", name=name, task=task, lately=lately)
 
     async def _schedules(self, request: Request) -> Response:

@@ -24,25 +24,15 @@ _LONGEST = 400  # characters of a value in a list
 
 
 @dataclass(frozen=True, slots=True)
-class DeadView:
-    """A dead-lettered job, redacted; so many of its key wait for it, None if it does not stop a key in strict order."""
-
-    id: str
-    task: str
-    queue: str
-    arguments: str
-    reason: str
-    reason_key: str
-    attempts: int
-    died_at: float
-    waiting: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job in a list, redacted; `due` says when, if it is delayed, `error` why it failed last, if it did.
+    """A job in a list, redacted.
 
-    `priority` is None for the usual one.
+    Attributes:
+        priority: None for the usual one.
+        due: When it is due, if it is delayed.
+        error: Why it failed last, if it did.
+        reason_key: Stands for that in links.
+        waiting: How many of its key wait for it; None if it does not stop a key in strict order.
     """
 
     id: str
@@ -54,17 +44,25 @@ class JobRow:
     arguments: str
     attempts: int
     error: str
+    reason_key: str
     enqueued_at: float
+    died_at: float | None
+    waiting: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class EndedView:
-    """A job in the history of its task, redacted; its last attempt took so many seconds, None if it had none.
+class EndedRow:
+    """A job in a list of those that have ended, redacted.
 
-    `arguments` are empty if they were not kept.
+    Attributes:
+        task_key: Stands for its task in links.
+        arguments: Empty if they were not kept.
+        took: The seconds that its last attempt took; None if it had none.
     """
 
     id: str
+    task: str
+    task_key: str
     outcome: JobStatus
     arguments: str
     attempts: int
@@ -110,9 +108,9 @@ async def dead_jobs(concert: Coordinator, redact: Redact, reason: str | None) ->
     """The latest dead-lettered jobs, or those of the reason that this refers to, and how often each reason is there."""
     dead, stopped = await asyncio.gather(concert.tasks.dead(limit=AT_ONCE), concert.tasks.stopped_keys())
     waiting = {key.job_id: key.waiting for key in stopped}
-    found = [_dead_view(redact, job, waiting.get(job.id)) for job in dead]
+    found = [_row(redact, job, waiting.get(job.id)) for job in dead]
     numbers = Counter(job.reason_key for job in found)
-    texts = {job.reason_key: job.reason for job in found}
+    texts = {job.reason_key: job.error for job in found}
     reasons = [(key, texts[key], number) for key, number in numbers.most_common()]
     shown = [job for job in found if reason in (None, job.reason_key)]
     return {"jobs": shown, "reasons": reasons, "reason": reason, "looked_at": len(found)}
@@ -123,38 +121,18 @@ async def job_rows(
 ) -> tuple[list[JobRow], str | None]:
     """A page of jobs, and where the next one begins; see `Tasks.jobs`."""
     page = await concert.tasks.jobs(state=state, queue=queue, task=task, limit=AT_ONCE, after=after)
-    rows = [
-        JobRow(
-            id=job.id,
-            task=redact("task", job.task),
-            queue=redact("queue", job.queue),
-            priority=None if job.priority == PRIORITY else job.priority,
-            status=job.status,
-            due=_due(job) if job.status is JobStatus.DELAYED else "",
-            arguments=shortened(redact("arguments", as_json({"args": job.args, "kwargs": job.kwargs})), _LONGEST),
-            attempts=job.attempts,
-            error=shortened(redact("error", job.error), _LONGEST) if job.error else "",
-            enqueued_at=job.enqueued_at,
-        )
-        for job in page.jobs
-    ]
-    return rows, page.after
+    return [_row(redact, job) for job in page.jobs], page.after
 
 
-async def ended_jobs(concert: Coordinator, redact: Redact, task: str) -> list[EndedView]:
+async def ended_jobs(concert: Coordinator, redact: Redact, task: str) -> list[EndedRow]:
     """The latest jobs in the history of a task, if it has one; see `Tasks.history`."""
-    return [
-        EndedView(
-            id=job.job_id,
-            outcome=job.outcome,
-            arguments=_kept_arguments(redact, job),
-            attempts=job.attempts,
-            took=None if job.began_at is None else job.ended_at - job.began_at,
-            ended_at=job.ended_at,
-            error=shortened(redact("error", job.error), _LONGEST) if job.error else "",
-        )
-        for job in await concert.tasks.history(task, limit=_MOST_ENDED)
-    ]
+    return [_ended(redact, job) for job in await concert.tasks.history(task, limit=_MOST_ENDED)]
+
+
+async def lately_ended(concert: Coordinator, redact: Redact, task: str | None = None) -> list[EndedRow]:
+    """The jobs that ended last, of this task; None for all. See `Tasks.lately`."""
+    found = [job for job in await concert.tasks.lately(limit=200) if task in (None, job.task)]
+    return [_ended(redact, job) for job in found[:_MOST_ENDED]]
 
 
 async def job_view(concert: Coordinator, poll: Poll, redact: Redact, job_id: str) -> JobView:
@@ -210,15 +188,33 @@ def _with_call(view: JobView, redact: Redact, job: JobInfo) -> JobView:
     return replace(view, args=args, kwargs=kwargs) if len((args + kwargs).encode()) <= LARGEST_EDITED else view
 
 
-def _dead_view(redact: Redact, job: JobInfo, waiting: int | None) -> DeadView:
-    return DeadView(
+def _row(redact: Redact, job: JobInfo, waiting: int | None = None) -> JobRow:
+    return JobRow(
         id=job.id,
         task=redact("task", job.task),
         queue=redact("queue", job.queue),
+        priority=None if job.priority == PRIORITY else job.priority,
+        status=job.status,
+        due=_due(job) if job.status is JobStatus.DELAYED else "",
         arguments=shortened(redact("arguments", as_json({"args": job.args, "kwargs": job.kwargs})), _LONGEST),
-        reason=shortened(redact("error", job.error), _LONGEST),
-        reason_key=reference("r", job.error),
         attempts=job.attempts,
-        died_at=job.died_at or 0.0,
+        error=shortened(redact("error", job.error), _LONGEST) if job.error else "",
+        reason_key=reference("r", job.error),
+        enqueued_at=job.enqueued_at,
+        died_at=job.died_at,
         waiting=waiting,
+    )
+
+
+def _ended(redact: Redact, job: EndedJob) -> EndedRow:
+    return EndedRow(
+        id=job.job_id,
+        task=redact("task", job.task),
+        task_key=reference("t", job.task),
+        outcome=job.outcome,
+        arguments=_kept_arguments(redact, job),
+        attempts=job.attempts,
+        took=None if job.began_at is None else job.ended_at - job.began_at,
+        ended_at=job.ended_at,
+        error=shortened(redact("error", job.error), _LONGEST) if job.error else "",
     )

@@ -13,11 +13,8 @@ from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.rows import Rows, page_of
 from inconcert.tasks.records.counts import BOUNDS, DurationSpread, EndCounts, TaskCounts
-from inconcert.tasks.records.history import EndedJob
-from inconcert.tasks.records.status import JobStatus
 
 _DAY, _TWO_WEEKS = 24, 14 * 24  # hours
-_MOST_LATELY = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +31,6 @@ class TaskView:
     failed_line: str  # the hours of a chart, to the same scale
     # of each day its beginning, in seconds since 1970, and what ended on it, the latest first
     days: Sequence[tuple[float, EndCounts]]
-
-
-@dataclass(frozen=True, slots=True)
-class LatelyView:
-    """A job that has ended, redacted; its last attempt took so many seconds."""
-
-    id: str
-    task: str
-    task_key: str
-    outcome: JobStatus
-    attempts: int
-    took: float
-    ended_at: float
 
 
 async def task_rows(concert: Coordinator, redact: Redact, sought: str, number: int) -> Rows[TaskView]:
@@ -67,24 +51,6 @@ async def task_view(concert: Coordinator, redact: Redact, key: str) -> tuple[str
             [found] = await concert.tasks.counts(counts.task, hours=_TWO_WEEKS)
             return counts.task, _view(redact, found)
     raise HTTPException(404, "No job of such a task has ended in two weeks.")
-
-
-async def lately_rows(concert: Coordinator, redact: Redact, task: str | None = None) -> list[LatelyView]:
-    """The jobs that ended last, of this task; None for all."""
-    found = [job for job in await concert.tasks.lately(limit=200) if task in (None, job.task)]
-    return [_lately(redact, job) for job in found[:_MOST_LATELY]]
-
-
-def _lately(redact: Redact, job: EndedJob) -> LatelyView:
-    return LatelyView(
-        id=job.job_id,
-        task=redact("task", job.task),
-        task_key=reference("t", job.task),
-        outcome=job.outcome,
-        attempts=job.attempts,
-        took=job.ended_at - (job.began_at or job.ended_at),
-        ended_at=job.ended_at,
-    )
 
 
 def _view(redact: Redact, counts: TaskCounts) -> TaskView:
