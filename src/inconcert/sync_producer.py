@@ -17,9 +17,9 @@ from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
 from inconcert._core.observer import Enqueueing, Observers
 from inconcert._core.origin import Origin
-from inconcert._redis.blocking.blocking_channel import BlockingChannel, BlockingServer
+from inconcert._redis.blocking.blocking_channel import BlockingChannel
 from inconcert._redis.blocking.blocking_pools import pool_for
-from inconcert._redis.blocking.blocking_server import OneServer
+from inconcert._redis.blocking.blocking_server import BlockingServer
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
@@ -386,7 +386,7 @@ class SyncProducer:
         pool = pool_for(self._parts, timeout=timeout)
         if self._parts.topology == "cluster":
             return BlockingCluster(self._parts.nodes, pool, timeout=timeout)
-        return OneServer(pool, timeout=timeout)
+        return BlockingServer(pool, timeout=timeout)
 
 
 class _Opening:

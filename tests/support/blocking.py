@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 
 from inconcert._redis.blocking.blocking_channel import BlockingChannel
 from inconcert._redis.blocking.blocking_pools import twin_of
-from inconcert._redis.blocking.blocking_server import OneServer
+from inconcert._redis.blocking.blocking_server import BlockingServer
 from inconcert._redis.wire.wire import Pool
 
 __all__ = ["blocking_channel"]
@@ -16,5 +16,5 @@ def blocking_channel(pool: Pool) -> Generator[BlockingChannel]:
     """A channel to the server of this pool."""
     twin = twin_of(pool, timeout=5)
     assert twin is not None
-    with closing(BlockingChannel(OneServer(twin, timeout=5), timeout=5)) as channel:
+    with closing(BlockingChannel(BlockingServer(twin, timeout=5), timeout=5)) as channel:
         yield channel

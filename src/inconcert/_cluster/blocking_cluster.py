@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from inconcert._cluster.slot_map import Node, SlotMap
 from inconcert._redis.blocking.blocking_pools import BlockingPool
+from inconcert._redis.blocking.blocking_server import BlockingServer
 from inconcert._redis.blocking.blocking_wire import BlockingWire
 from inconcert._redis.protocol.commands import pack
 from inconcert._redis.protocol.replies import ErrorReply, is_passing
@@ -19,23 +19,20 @@ _ASKING = pack("ASKING")
 _SLOTS = pack("CLUSTER", "SLOTS")
 
 
-class BlockingCluster:
+class BlockingCluster(BlockingServer):
     """The masters of a cluster.
 
     The map of slots is asked for when it is needed, and again after a connection was lost or a slot is not served.
     """
 
-    database = 0  # the number of the database: a cluster has one
     is_cluster = True
 
     def __init__(
         self, seeds: Iterable[Address], pool: BlockingPool, *, timeout: float, reachable: Reachable | None = None
     ) -> None:
-        self._timeout = timeout  # of each step of connecting, in seconds
+        super().__init__(pool, timeout=timeout)
         self._reachable = reachable or _as_named
         self._seeds = [Node(*seed) for seed in seeds]
-        self._connection_class: Any = pool.connection_class
-        self._options: dict[str, Any] = pool.connection_kwargs
         self._map = SlotMap()
         self._wires: dict[Node, BlockingWire] = {}
         self._asking: BlockingWire | None = None  # where the next command goes instead, while its slot moves there
@@ -96,8 +93,8 @@ class BlockingCluster:
         return wire
 
     def _open(self, node: Node) -> BlockingWire:
-        options = {**self._options, "host": node.host, "port": node.port}
-        return BlockingWire(self._connection_class(**options), timeout=self._timeout)
+        options = {**self._pool.connection_kwargs, "host": node.host, "port": node.port}
+        return BlockingWire(self._pool.connection_class(**options), timeout=self._timeout)
 
     def _ask(self, node: Node) -> None:
         """Have a node that is still importing a slot serve the next command."""

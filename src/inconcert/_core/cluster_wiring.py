@@ -9,7 +9,7 @@ from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._cluster.router import Router
 from inconcert._cluster.slot_map import Node
 from inconcert._core.safeguards import Safeguards
-from inconcert._redis.blocking.blocking_channel import BlockingServer
+from inconcert._redis.blocking.blocking_server import BlockingServer
 from inconcert._redis.driver.clients import ClusterClient
 from inconcert._redis.find.node_pools import NodePools
 from inconcert._redis.wire.greeting import greet

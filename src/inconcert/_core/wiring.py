@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from inconcert._core.safeguards import Conditions, Safeguards
-from inconcert._redis.blocking.blocking_channel import BlockingServer
 from inconcert._redis.blocking.blocking_pools import twin_of
-from inconcert._redis.blocking.blocking_server import OneServer
+from inconcert._redis.blocking.blocking_server import BlockingServer
 from inconcert._redis.driver.clients import Client, ClusterClient
 from inconcert._redis.driver.tokens import listen_for_tokens
 from inconcert._redis.find.master_watch import MasterWatch, sentinel_pools
@@ -98,7 +97,7 @@ class _ServerWiring:
 
     def new_blocking_server(self, *, timeout: float) -> BlockingServer | None:
         twin = twin_of(self._pool, timeout=timeout)
-        return OneServer(twin, timeout=timeout) if twin is not None else None
+        return BlockingServer(twin, timeout=timeout) if twin is not None else None
 
     def _reconnected(self, lost_at: float) -> None:
         _, _, broadcasts, bells = self._all

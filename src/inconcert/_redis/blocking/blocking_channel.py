@@ -9,46 +9,13 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from typing import Protocol
 
+from inconcert._redis.blocking.blocking_server import BlockingServer
 from inconcert._redis.blocking.blocking_wire import BlockingWire
 from inconcert._redis.protocol.replies import ErrorReply, Reply, error_for
 from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.backoff import backoff
 from inconcert.errors import Unavailable
-
-
-class BlockingServer(Protocol):
-    """The connections that lead to a server, or to the masters of a cluster."""
-
-    database: int  # the number of the database that they select
-    is_cluster: bool
-
-    def wire(self, key: str) -> BlockingWire:
-        """The connection on which commands on this key go, connected.
-
-        Raises:
-            Unavailable: It cannot be made.
-        """
-        ...
-
-    def new_wire(self, key: str) -> BlockingWire:
-        """Another connection to the server of this key.
-
-        Raises:
-            Unavailable: It cannot be made.
-        """
-        ...
-
-    def lost(self, wire: BlockingWire) -> None:
-        """Close a connection that broke: `wire` makes another."""
-
-    def refused(self, wire: BlockingWire, key: str, reply: ErrorReply) -> bool:
-        """Take note of a refusal; returns whether the command was not executed, and is to be sent again."""
-        ...
-
-    def close(self) -> None:
-        """Close all connections that `wire` made."""
 
 
 class BlockingChannel:
