@@ -11,15 +11,17 @@ Source: docs/explanation/chat.md
 """
 
 import logging
+import secrets
 import sys
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import SessionRef
-from inconcert._redis.protocol.scripts import load
+from inconcert._redis.protocol.replies import rows
+from inconcert._redis.protocol.scripts import Binder, load
 from inconcert._redis.wire.call import Call
 from inconcert._rules.codec import T, codec_of
 from inconcert._rules.durations import Seconds
@@ -28,7 +30,6 @@ from inconcert._rules.names import check_name
 from inconcert.chat.answers import check_answer
 from inconcert.chat.keys import ChatKeys, ChatKeyspace
 from inconcert.chat.listener import Listener
-from inconcert.chat.membership import Caps, create_chat, join_chat, leave_chat, list_members, members_of
 from inconcert.chat.messages import Batch, Message
 from inconcert.chat.reader import PAGE, count_unread, fetch_new, read_history
 from inconcert.errors import ChatNotFound, NotAMember
@@ -37,10 +38,20 @@ _MessageT = TypeVar("_MessageT")  # of the chats that `of` makes
 
 _log = logging.getLogger("inconcert.chat")
 
+_CREATE = load("chat/create").bind(ChatKeys)
+_JOIN = load("chat/join").bind(ChatKeys)
+_LEAVE = load("chat/leave").bind(ChatKeys)
+_MEMBERS = load("chat/members").bind(ChatKeys)
 _SEND = load("chat/send").bind(ChatKeys)
 _ACK = load("chat/ack").bind(ChatKeys)
 
+_MOST_RECIPIENTS = 10_000  # of a new chat, in one script
 _MOST_MESSAGES = 1_000_000  # in a chat; dropping them all at once takes the server some milliseconds
+
+
+class _MemberRow(NamedTuple):
+    user: bytes
+    read: bytes  # the id of the last message read
 
 
 class Chats(Generic[T]):
@@ -117,13 +128,25 @@ class Chats(Generic[T]):
 
         Cost: 1 round trip, O(N log N), N members.
         """
-        users = members_of(sender, recipients)
+        users = _members_of(sender, recipients)
         whole("max_messages", max_messages, most=_MOST_MESSAGES)
         max_age_ms = age_ms(max_age)
         whole("history", history, least=0, most=max_messages)
         body = self._codec.encode(message)
-        caps = Caps(max_messages, max_age_ms, history)
-        return await create_chat(self._ref.session, self._keys, users, caps, body)
+        chat_id = secrets.token_hex(12)
+        command = _CREATE(
+            self._keys.chat(chat_id),
+            chats=[self._keys.user_list(user, chat_id) for user in users],
+            chat=chat_id,
+            max_messages=max_messages,
+            max_age_ms=max_age_ms,
+            history=history,
+            body=body,
+            listeners=self._keys.users_channels(chat_id),
+            users=users,
+        )
+        await self._ref.session.run(command)
+        return chat_id
 
     async def join(self, chat_id: str, user: str) -> None:
         """Become a member, who gets all messages from now on. Does nothing if the user is a member already.
@@ -132,7 +155,7 @@ class Chats(Generic[T]):
             ChatNotFound: The chat does not exist.
             OutcomeUnknown: The server did not answer; join again.
         """
-        await join_chat(self._ref, self._keys, chat_id, user)
+        await self._change(_JOIN, chat_id, user)
 
     async def leave(self, chat_id: str, user: str) -> None:
         """Stop being a member. When the last member leaves, the chat and its messages are deleted.
@@ -142,7 +165,7 @@ class Chats(Generic[T]):
             ChatNotFound: The chat does not exist.
             OutcomeUnknown: The server did not answer; leave again, and treat the two errors above as success.
         """
-        await leave_chat(self._ref, self._keys, chat_id, user)
+        await self._change(_LEAVE, chat_id, user)
 
     async def add(self, chat_id: str, by: str, user: str) -> None:
         """Make another user a member, who gets all messages from now on. Does nothing if the user is a member already.
@@ -157,7 +180,7 @@ class Chats(Generic[T]):
             ChatNotFound: The chat does not exist.
             OutcomeUnknown: The server did not answer; add again.
         """
-        await join_chat(self._ref, self._keys, chat_id, user, check_name("user", by))
+        await self._change(_JOIN, chat_id, user, by=check_name("user", by))
 
     async def remove(self, chat_id: str, by: str, user: str) -> None:
         """End another user's membership. Any member can; your application decides which of them may.
@@ -172,7 +195,7 @@ class Chats(Generic[T]):
             ChatNotFound: The chat does not exist.
             OutcomeUnknown: The server did not answer; remove again, and treat `NotAMember` for the user as success.
         """
-        await leave_chat(self._ref, self._keys, chat_id, user, check_name("user", by))
+        await self._change(_LEAVE, chat_id, user, by=check_name("user", by))
 
     async def members(self, chat_id: str) -> dict[str, int]:
         """Each member, with the id of the last message they have read, or 0: read receipts.
@@ -182,8 +205,15 @@ class Chats(Generic[T]):
 
         Cost: 1 round trip for each 1,000 members or so; between two of them members may join and leave.
         """
-        keys = self._keys.chat(chat_id)
-        return await list_members(self._ref.session, keys, chat_id)
+        keys, session = self._keys.chat(chat_id), self._ref.session
+        found: dict[str, int] = {}
+        cursor = None
+        while cursor != b"0":
+            cursor, flat = await session.run(_MEMBERS(keys, cursor=cursor or 0))
+            found.update((row.user.decode(), int(row.read)) for row in rows(flat, _MemberRow))
+        if not found:
+            raise ChatNotFound(chat_id)
+        return found
 
     async def send(self, chat_id: str, sender: str, body: T) -> Message[T]:
         """Add a message to a chat, for all who are members now.
@@ -326,7 +356,36 @@ class Chats(Generic[T]):
         check_name("user", user)
         return await count_unread(self._ref.session, self._keys, user)
 
+    # Private.
+
+    async def _change(self, script: Binder, chat_id: str, user: str, *, by: str = "") -> None:
+        """Begin or end a membership, by the user or by another member."""
+        chat, chats = self._keys.chat(chat_id), self._keys.user_list(user, chat_id)  # first: they check the names
+        session = self._ref.session
+        command = script(
+            chat,
+            chats=chats,
+            chat=chat_id,
+            user=user,
+            request=session.new_address(),
+            by=by,
+            channel=self._keys.user_channel(user, chat_id),
+        )
+        check_answer(await session.run(command), chat_id)
+
     def _ack(self, user: str, chat_id: str, message_id: int) -> Call:
         """The call that moves a read position."""
         keys, chats = self._keys.chat(chat_id), self._keys.user_list(user, chat_id)
         return Call(_ACK(keys, chats=chats, chat=chat_id, user=user, id=message_id))
+
+
+def _members_of(sender: str, recipients: Iterable[str]) -> list[str]:
+    """The sender, and each recipient, once."""
+    if isinstance(recipients, str):
+        raise ValueError(f"recipients is the string {recipients!r}; give a list of users")  # noqa: TRY004 - documented
+    users = list(dict.fromkeys(check_name("user", name) for name in (sender, *recipients)))
+    if len(users) > _MOST_RECIPIENTS + 1:
+        raise ValueError(
+            f"there are {len(users) - 1} recipients; name at most {_MOST_RECIPIENTS}, and let the rest join"
+        )
+    return users
