@@ -49,17 +49,10 @@ class SyncCoordinator(SyncProducer):
     sync.close()
     ```
 
-    Args:
-        url: See `Coordinator`.
-        namespace: See `Coordinator`.
-        timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
-        partitions: See `Coordinator`: the number with which the namespace was first opened.
-        chat_groups: The number of these with which the namespace was first opened.
-        signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items. None: nothing is signed.
-        label: What `Coordinator.inspect` shows of this process, such as "web"; None for nothing.
+    It takes what a `SyncProducer` takes, and a label.  Waiting in line does not count in the `timeout` of a call.
 
-    Raises:
-        ValueError: `url` is not a valid server URL, a number is out of range, or a signing key is invalid.
+    Args:
+        label: What `Coordinator.inspect` shows of this process, such as "web"; None for nothing.
     """
 
     def __init__(

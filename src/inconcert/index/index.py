@@ -14,20 +14,23 @@ fixed number of keys, and each change of a document is one script.
 Source: docs/explanation/ranked-index.md
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from inconcert._core.session import SessionRef
+from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.replies import rows
 from inconcert._redis.protocol.scripts import load
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
-from inconcert.index.document import facts_of
-from inconcert.index.query import parse
-from inconcert.index.scores import number_of, weights_of
+from inconcert.errors import InvalidPayload
+from inconcert.index.query import as_text, parse
+from inconcert.index.ranking import impact_key
+from inconcert.index.scores import number_of, scores_as_text, weights_of
 from inconcert.index.search import IndexKeys, Ranks, Search, highest
-from inconcert.index.words import Reader, fold, tokenize
+from inconcert.index.words import Reader, fold, is_longer, tokenize
 
 _ADD = load("index/add").bind(IndexKeys)
 _REMOVE = load("index/remove").bind(IndexKeys)
@@ -39,6 +42,9 @@ _AT_ONCE = 20  # searches of which a script is under way: other calls wait for t
 _MOST_HITS = 10_000  # up to the end of a page; a search that needs more needs a better query
 _LONGEST_WORD = 100  # characters, as the reader cuts them
 _PAGE = 1000  # words in one reply, as index/words has it
+_LONGEST_TEXT = 2**20  # characters
+_MOST_WORDS = 100_000  # the server walks through them when the document is replaced
+_MOST_DIFFERENT = 3_000  # of them; to replace all takes the server about 40 ms
 
 
 class _WordRow(NamedTuple):
@@ -117,16 +123,19 @@ class Index:
         Cost: 1 round trip, O(M log N), M different words in the document and N in all together.
         """
         check_name("document", document_id)
-        title = f"document {document_id!r} of index {self._name!r}"
-        facts = facts_of(title, text, scores or {}, self._reader)
+        words = self._words_of(f"document {document_id!r} of index {self._name!r}", text)
+        values = scores_as_text(scores or {})
+        impacts: list[Argument] = []  # each word and its impact key
+        for word, times in Counter(words).items():
+            impacts += (word, impact_key(times, len(words)))
         session = self._ref.session
         command = _ADD(
             self._keys,
             request=session.new_address(),
             document=document_id,
-            text=facts.text,
-            values=facts.values,
-            impacts=facts.impacts,
+            text=as_text(words),
+            values=values,
+            impacts=impacts,
         )
         await session.run(command)
 
@@ -233,6 +242,23 @@ class Index:
         return sorted(counts, key=lambda word: (-counts[word], word))[:limit]
 
     # Private.
+
+    def _words_of(self, title: str, text: str) -> list[str]:
+        """The words of a text in their order, if they are not too many."""
+        if is_longer(text, _LONGEST_TEXT):
+            raise InvalidPayload(
+                f"{title} has more than {_LONGEST_TEXT:,} characters, those counted that one stands for; add it in "
+                "parts"
+            )
+        words = self._reader.words(text)
+        if len(words) > _MOST_WORDS:
+            raise InvalidPayload(f"{title} has {len(words):,} words; add it in parts of up to {_MOST_WORDS:,}")
+        different = len(set(words))
+        if different > _MOST_DIFFERENT:
+            raise InvalidPayload(
+                f"{title} has {different:,} different words; add it in parts of up to {_MOST_DIFFERENT:,}"
+            )
+        return words
 
     async def _some_with(self, prefix: str) -> dict[str, int]:
         """The alphabetically first words with this prefix, and how many documents have each."""

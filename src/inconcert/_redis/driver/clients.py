@@ -1,14 +1,15 @@
 """The checks of the user's clients, and the configuration of ours."""
 
+from pathlib import Path
 from typing import Any
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 
 from inconcert._redis.driver.driver import said_to_the_server, without_maintenance
-from inconcert._redis.driver.password_file import PasswordFile
 from inconcert._rules.urls import ServerUrl
 
 ServerClient = redis.asyncio.Redis
@@ -50,3 +51,24 @@ def login_options(parts: ServerUrl) -> dict[str, Any]:
     if parts.password_file is None:
         return {}
     return {"credential_provider": PasswordFile(parts.password_file, parts.username)}
+
+
+class PasswordFile(CredentialProvider):
+    """Logs in with the content of a file, without the white space at its end; it may be replaced at any time."""
+
+    def __init__(self, path: Path, username: str | None) -> None:
+        self._path = path
+        self._username = username
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """The arguments of `AUTH`.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        password = self._path.read_text("utf-8").rstrip()
+        return (password,) if self._username is None else (self._username, password)
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """The same; a small file, which is read in no time."""
+        return self.get_credentials()
