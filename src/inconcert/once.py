@@ -126,17 +126,12 @@ class Onces:
 
 
 class _Turn:
-    """The turn of one caller of a process to find or compute the value of a name, for which the others wait.
-
-    Attributes:
-        task: The caller's.
-        is_computing: Whether its function runs.
-    """
+    """The turn of one caller of a process to find or compute the value of a name, for which the others wait."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.task = asyncio.current_task()
-        self.is_computing = False
+        self.task = asyncio.current_task()  # the caller's
+        self.is_computing = False  # whether its function runs
         self._waiting: dict[asyncio.Future[_Outcome], None] | None = {}  # in their order; None once it is over
         self._outcome: _Outcome = None
 
@@ -172,13 +167,10 @@ class _Handed:
 
     Args:
         turn: Ends with the message.
-
-    Attributes:
-        text: The value; empty before it comes.
     """
 
     def __init__(self, turn: _Turn) -> None:
-        self.text = b""
+        self.text = b""  # the value; empty before it comes
         self._turn = turn
         self._waiting = anyio.CancelScope()
 
@@ -205,23 +197,17 @@ class _Handed:
 
 
 class _Wanted:
-    """The wish of one caller, checked.
-
-    Attributes:
-        name: Which value.
-        codec: How it becomes JSON, and is read again.
-        serves_old: Whether an old value is served while one is computed again.
-    """
+    """The wish of one caller, checked."""
 
     def __init__(
         self, ref: SessionRef, name: str, make: Callable[[], object], ttl: Seconds, stale: Seconds | None
     ) -> None:
-        self.name = check_name("once", name)
+        self.name = check_name("once", name)  # which value
         self._ref = ref
         self._ttl, self._stale = durations.ttl(ttl), 0.0 if stale is None else durations.in_seconds("stale", stale)
-        self.serves_old = self._stale > 0
+        self.serves_old = self._stale > 0  # whether an old value is served while one is computed again
         self._make = make
-        self.codec = _codec_of(name, make)
+        self.codec = _codec_of(name, make)  # how it becomes JSON, and is read again
 
     @cached_property
     def _keys(self) -> _Keys:

@@ -28,16 +28,11 @@ _PLACES = 1000  # of one claim; the claiming script has the same number
 
 
 class StrayClaim(NamedTuple):
-    """Something that a worker holds as the server knows it, and not as the worker does.
+    """Something that a worker holds as the server knows it, and not as the worker does."""
 
-    Attributes:
-        id: Which job or item.
-        queue: The name of its queue.
-    """
-
-    id: bytes
+    id: bytes  # which job or item
     place: int
-    queue: bytes
+    queue: bytes  # the name of its queue
 
 
 class Comparison(Call):

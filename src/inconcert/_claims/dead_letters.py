@@ -59,35 +59,21 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(NamedTuple):
-    """A dead-lettered job or item.
+    """A dead-lettered job or item."""
 
-    Attributes:
-        id: Which one.
-        body: Its stored body, after the time at which it was put in.
-        queue: The name of its queue; empty if there is only one.
-        reason: Why it was dead-lettered.
-        died_at: When, in seconds since 1970 by the server's clock.
-    """
-
-    id: str
-    body: bytes
-    queue: str
-    reason: Reason
-    died_at: float
+    id: str  # which one
+    body: bytes  # its stored body, after the time at which it was put in
+    queue: str  # the name of its queue; empty if there is only one
+    reason: Reason  # why it was dead-lettered
+    died_at: float  # when, in seconds since 1970 by the server's clock
 
 
 class Replayed(NamedTuple):
-    """A dead letter that is to be replayed.
+    """A dead letter that is to be replayed."""
 
-    Attributes:
-        id: Which one.
-        envelope: A new body; empty to keep its own.
-        unique: The unique name that it takes again unless another has it now; empty for none.
-    """
-
-    id: str
-    envelope: bytes = b""
-    unique: str = ""
+    id: str  # which one
+    envelope: bytes = b""  # a new body; empty to keep its own
+    unique: str = ""  # the unique name that it takes again unless another has it now; empty for none
 
 
 class _Row(NamedTuple):

@@ -11,23 +11,14 @@ _AT_ONCE = 100  # workers of which one script says what they hold
 
 
 class HeldClaim(NamedTuple):
-    """A job or an item that a worker holds.
+    """A job or an item that a worker holds."""
 
-    Attributes:
-        worker: The id of the worker.
-        id: Which job or item.
-        attempt: Which attempt this is, from 1.
-        claimed_at: Since when, in seconds since 1970 by the server's clock.
-        queue: The name of its queue; empty if there is only one.
-        body: The beginning of its stored body.
-    """
-
-    worker: bytes
-    id: str
-    attempt: int
-    claimed_at: float
-    queue: str
-    body: bytes
+    worker: bytes  # the id of the worker
+    id: str  # which job or item
+    attempt: int  # which attempt this is, from 1
+    claimed_at: float  # since when, in seconds since 1970 by the server's clock
+    queue: str  # the name of its queue; empty if there is only one
+    body: bytes  # the beginning of its stored body
 
 
 class _Row(NamedTuple):

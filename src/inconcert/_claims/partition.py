@@ -38,13 +38,6 @@ class ClaimPartition(Generic[C]):
         new_worker: Makes a worker that has not begun.
         to_the_front: Whether due entries go to the front of its queue.
         max_crashes: How many workers may die with something before it is dead-lettered, unless it says otherwise.
-
-    Attributes:
-        bells: The bells of its queues.
-        promoter: Moves due entries.
-        worker: The one that claims now; None before the first claim.
-        claimed_at: When a claim was last answered, by the monotonic clock; None before the first.
-        is_dry: Whether the last claim found less than it asked for, and nothing has said since that there is more.
     """
 
     def __init__(
@@ -60,10 +53,12 @@ class ClaimPartition(Generic[C]):
         max_crashes: int,
     ) -> None:
         self.number = number
-        self.bells = tuple(queue.bell for queue in queues)
-        self.promoter = Promoter(session, keys, queues, to_the_front=to_the_front)
-        self.worker: WorkerLease[C] | None = None
+        self.bells = tuple(queue.bell for queue in queues)  # the bells of its queues
+        self.promoter = Promoter(session, keys, queues, to_the_front=to_the_front)  # moves due entries
+        self.worker: WorkerLease[C] | None = None  # the one that claims now; None before the first claim
+        # when a claim was last answered, by the monotonic clock; None before the first
         self.claimed_at: float | None = None
+        # whether the last claim found less than it asked for, and nothing has said since that there is more
         self.is_dry = False
         self._session = session
         self._owner = owner

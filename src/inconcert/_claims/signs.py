@@ -6,20 +6,11 @@ from inconcert._redis.wire.background import Failure
 
 
 class ConsumerSigns(NamedTuple):
-    """Signs of a consumer's latest acts. Instants are by the monotonic clock.
+    """Signs of a consumer's latest acts. Instants are by the monotonic clock."""
 
-    Attributes:
-        turned_at: When the event loop last turned for the thread that watches it.
-        is_watched: Whether that thread lives.
-        claimed_at: When a claim was last answered; None before the first.
-        waits_since: Since when the connection on which it sleeps has not answered; None if it need not.
-        is_held: Whether its heartbeat has not lapsed, so that its claims are its own.
-        failure: The last unexpected error in the background of this process; None for none.
-    """
-
-    turned_at: float
-    is_watched: bool
-    claimed_at: float | None
-    waits_since: float | None
-    is_held: bool
-    failure: Failure | None = None
+    turned_at: float  # when the event loop last turned for the thread that watches it
+    is_watched: bool  # whether that thread lives
+    claimed_at: float | None  # when a claim was last answered; None before the first
+    waits_since: float | None  # since when the connection on which it sleeps has not answered; None if it need not
+    is_held: bool  # whether its heartbeat has not lapsed, so that its claims are its own
+    failure: Failure | None = None  # the last unexpected error in the background of this process; None for none

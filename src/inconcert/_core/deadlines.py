@@ -23,15 +23,10 @@ _EXITS = {"__exit__", "__aexit__"}
 
 
 class Deadline(NamedTuple):
-    """A deadline.
+    """A deadline."""
 
-    Attributes:
-        of: What has set it, such as `asyncio.timeout()`.
-        at: When it is, by the clock of the event loop.
-    """
-
-    of: str
-    at: float
+    of: str  # what has set it, such as `asyncio.timeout()`
+    at: float  # when it is, by the clock of the event loop
 
 
 async def deadline_here(body: Task) -> Deadline | None:

@@ -29,15 +29,10 @@ _LAYOUT = load("sessions/layout").bind(_LayoutKeys)
 
 
 class Layout(NamedTuple):
-    """The division of a namespace.
+    """The division of a namespace."""
 
-    Attributes:
-        partitions: Over how many slots of a cluster its jobs are spread.
-        chat_groups: Over how many slots its chats are spread.
-    """
-
-    partitions: int = PARTITIONS
-    chat_groups: int = CHAT_GROUPS
+    partitions: int = PARTITIONS  # over how many slots of a cluster its jobs are spread
+    chat_groups: int = CHAT_GROUPS  # over how many slots its chats are spread
 
     def checked(self) -> Self:
         """The same.

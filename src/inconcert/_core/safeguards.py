@@ -43,15 +43,10 @@ _GUARD = load("sessions/guard").bind(_MasterKeys)
 
 
 class Conditions(NamedTuple):
-    """The conditions that a coordinator sets for a grant.
+    """The conditions that a coordinator sets for a grant."""
 
-    Attributes:
-        failover_guard: For how long a new master hands out nothing, in seconds; 0 for not at all.
-        replicas: How many replicas must have acknowledged it.
-    """
-
-    failover_guard: float = 0.0
-    replicas: int = 0
+    failover_guard: float = 0.0  # for how long a new master hands out nothing, in seconds; 0 for not at all
+    replicas: int = 0  # how many replicas must have acknowledged it
 
     @classmethod
     def checked(cls, failover_guard: Seconds | None, replicas: int, *, is_cluster: bool) -> Self:

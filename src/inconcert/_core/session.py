@@ -39,39 +39,16 @@ def on_unclaimed(kind: str, leave: "Callable[[Session, str, str], None]") -> Non
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A subscription to the broadcasts of a signal, or of many.
+    """A subscription to the broadcasts of a signal, or of many."""
 
-    Attributes:
-        name: Which signal, or the glob for their names.
-        is_pattern: Whether it is a glob.
-        since: Since when, by the local monotonic clock.
-    """
-
-    name: str
-    is_pattern: bool
-    since: float
+    name: str  # which signal, or the glob for their names
+    is_pattern: bool  # whether it is a glob
+    since: float  # since when, by the local monotonic clock
     noted: Noted
 
 
 class Session(Origin):
-    """One opening of a coordinator, on one event loop.
-
-    Attributes:
-        server: Which server, without secrets, as log lines name it.
-        timeout: How long a call may take, reconnecting included, in seconds.
-        channel: Where commands go.
-        inbox: Receives messages for this process's waiters.
-        broadcasts: Receives messages for everyone: connected with the first listener.
-        safeguards: Hold grants back until they may be handed out; None if nothing is demanded of them.
-        renewal: Renews its leases.
-        due: The leases to renew at the end of this turn of the loop.
-        is_sharded: Whether the server is a cluster, on which each name has a slot of its own.
-        bells: Where its idle consumers sleep: connected with the first of them.
-        new_blocking_server: Makes connections for a thread while the loop is blocked; None where that is not possible.
-        lines: The waiters of this process.
-        reconnects: How often a connection for commands was back after a loss: the server may be another one since.
-        listeners: The subscriptions to broadcasts of signals, and the notices about each.
-    """
+    """One opening of a coordinator, on one event loop."""
 
     def __init__(
         self,
@@ -88,22 +65,26 @@ class Session(Origin):
         super().__init__(keys, key_ring, observers)
         self.loop = asyncio.get_running_loop()
         self._layout = layout
-        self.server = server
-        self.timeout = timeout
-        self.renewal = Renewal()
-        self.due: list[PermitState] = []
-        self.is_sharded = keys.is_sharded
+        self.server = server  # which server, without secrets, as log lines name it
+        self.timeout = timeout  # how long a call may take, reconnecting included, in seconds
+        self.renewal = Renewal()  # renews its leases
+        self.due: list[PermitState] = []  # the leases to renew at the end of this turn of the loop
+        self.is_sharded = keys.is_sharded  # whether the server is a cluster, on which each name has a slot of its own
         needs = Needs(keys, self.id, conditions, timeout, self._server_was_lost, lambda: self.renewal.is_needed)
         self._wiring = wiring_of(client, needs)
-        self.inbox = self._wiring.inbox
+        self.inbox = self._wiring.inbox  # receives messages for this process's waiters
         self.inbox.on_stray = self._leave
-        self.broadcasts = self._wiring.broadcasts
-        self.channel = self._wiring.channel
-        self.bells = self._wiring.bells
+        self.broadcasts = self._wiring.broadcasts  # receives messages for everyone: connected with the first listener
+        self.channel = self._wiring.channel  # where commands go
+        self.bells = self._wiring.bells  # where its idle consumers sleep: connected with the first of them
+        # makes connections for a thread while the loop is blocked; None where that is not possible
         self.new_blocking_server = self._wiring.new_blocking_server
+        # hold grants back until they may be handed out; None if nothing is demanded of them
         self.safeguards = self._wiring.safeguards
-        self.lines = Lines(self.inbox)
+        self.lines = Lines(self.inbox)  # the waiters of this process
+        # how often a connection for commands was back after a loss: the server may be another one since
         self.reconnects = 0
+        # the subscriptions to broadcasts of signals, and the notices about each
         self.listeners: dict[object, Listening] = {}
 
     async def open(self) -> None:
@@ -192,18 +173,13 @@ class SessionRef:
 
     Args:
         keys: The keys of the coordinator's namespace.
-
-    Attributes:
-        observers: Who is told what happens.
-        opened: The session that is open now.
-        was_opened: Whether there was one before, in this process or one that it was forked from.
     """
 
     def __init__(self, keys: Keyspace) -> None:
         self.keys = keys
-        self.observers = Observers()
-        self.opened: Session | None = None
-        self.was_opened = False
+        self.observers = Observers()  # who is told what happens
+        self.opened: Session | None = None  # the session that is open now
+        self.was_opened = False  # whether there was one before, in this process or one that it was forked from
 
     @property
     def session(self) -> Session:

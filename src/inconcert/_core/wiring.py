@@ -24,23 +24,14 @@ if TYPE_CHECKING:  # imported where there is a cluster
 
 
 class Needs(NamedTuple):
-    """The demands of a session on its connections.
+    """The demands of a session on its connections."""
 
-    Attributes:
-        keys: The keys and channels of the namespace.
-        session: The session's id.
-        conditions: The conditions on a grant.
-        timeout: How long a call may take, reconnecting included, in seconds.
-        lost: Called when a connection for commands is back after a loss.
-        holds: Says whether the session holds anything.
-    """
-
-    keys: Keyspace
-    session: str
-    conditions: Conditions
-    timeout: float
-    lost: Callable[[], None]
-    holds: Callable[[], bool]
+    keys: Keyspace  # the keys and channels of the namespace
+    session: str  # the session's id
+    conditions: Conditions  # the conditions on a grant
+    timeout: float  # how long a call may take, reconnecting included, in seconds
+    lost: Callable[[], None]  # called when a connection for commands is back after a loss
+    holds: Callable[[], bool]  # says whether the session holds anything
 
 
 def wiring_of(client: Client, needs: Needs) -> "_ServerWiring | ClusterWiring":

@@ -20,19 +20,14 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
-    """The encoding of some values; equal to another for the same values of the same type.
+    """The encoding of some values; equal to another for the same values of the same type."""
 
-    Attributes:
-        what: What the values are, as errors name them, such as `item for queue 'thumbnails'`.
-        value_type: Their type; None for any JSON.
-        encode: Raises `InvalidPayload` if a value cannot be sent, or would arrive changed.
-        decode: Raises `UnreadablePayload` if the text is JSON that does not fit the type, and `ValueError` if it is not
-            JSON.
-    """
-
-    what: str
-    value_type: Any
+    what: str  # what the values are, as errors name them, such as `item for queue 'thumbnails'`
+    value_type: Any  # their type; None for any JSON
+    # raises `InvalidPayload` if a value cannot be sent, or would arrive changed
     encode: Callable[[T], bytes] = field(compare=False)
+    # raises `UnreadablePayload` if the text is JSON that does not fit the type, and `ValueError` if it is not
+    # JSON
     decode: Callable[[bytes], T] = field(compare=False)
 
 

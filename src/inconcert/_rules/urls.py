@@ -34,27 +34,19 @@ _SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
 
 @dataclass(frozen=True, slots=True)
 class ServerUrl:
-    """The parts of a valid URL.
+    """The parts of a valid URL."""
 
-    Attributes:
-        topology: The kind of servers that it leads to.
-        url: That of one server, in the driver's form: for Sentinels with the first one's address in node of the
-            master's, for a cluster that of the first node.  It has the credentials, the database and the options.
-        shown: The URL without user name, password and options, but for the path of the file with the password.
-        nodes: The Sentinels, or nodes of the cluster; empty for one server.
-        service: The name by which Sentinels know the master; otherwise empty.
-        sentinel_login: User name and password with which to log in to the Sentinels, each None if not given.
-        password_file: A file with the password; then `url` has no credentials.
-        username: The user that this password is of; None for the default one.
-    """
-
-    topology: Topology
+    topology: Topology  # the kind of servers that it leads to
+    # that of one server, in the driver's form: for Sentinels with the first one's address in node of the
+    # master's, for a cluster that of the first node.  It has the credentials, the database and the options
     url: str = field(repr=False)
-    shown: str
-    nodes: tuple[Node, ...] = ()
-    service: str = ""
+    shown: str  # the URL without user name, password and options, but for the path of the file with the password
+    nodes: tuple[Node, ...] = ()  # the Sentinels, or nodes of the cluster; empty for one server
+    service: str = ""  # the name by which Sentinels know the master; otherwise empty
+    # user name and password with which to log in to the Sentinels, each None if not given
     sentinel_login: tuple[str | None, str | None] = field(default=(None, None), repr=False)
-    password_file: Path | None = None
+    password_file: Path | None = None  # a file with the password; then `url` has no credentials
+    # the user that this password is of; None for the default one
     username: str | None = field(default=None, repr=False)
 
     @contextmanager

@@ -25,48 +25,34 @@ _LONGEST = 400  # characters of a value in a list
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job in a list, redacted.
-
-    Attributes:
-        priority: None for the usual one.
-        due: When it is due, if it is delayed.
-        error: Why it failed last, if it did.
-        reason_key: Stands for that in links.
-        waiting: How many of its key wait for it; None if it does not stop a key in strict order.
-    """
+    """A job in a list, redacted."""
 
     id: str
     task: str
     queue: str
-    priority: int | None
+    priority: int | None  # None for the usual one
     status: JobStatus
-    due: str
+    due: str  # when it is due, if it is delayed
     arguments: str
     attempts: int
-    error: str
-    reason_key: str
+    error: str  # why it failed last, if it did
+    reason_key: str  # stands for that in links
     enqueued_at: float
     died_at: float | None
-    waiting: int | None = None
+    waiting: int | None = None  # how many of its key wait for it; None if it does not stop a key in strict order
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRow:
-    """A job in a list of those that have ended, redacted.
-
-    Attributes:
-        task_key: Stands for its task in links.
-        arguments: Empty if they were not kept.
-        took: The seconds that its last attempt took; None if it had none.
-    """
+    """A job in a list of those that have ended, redacted."""
 
     id: str
     task: str
-    task_key: str
+    task_key: str  # stands for its task in links
     outcome: JobStatus
-    arguments: str
+    arguments: str  # empty if they were not kept
     attempts: int
-    took: float | None
+    took: float | None  # the seconds that its last attempt took; None if it had none
     ended_at: float
     error: str
 

@@ -100,10 +100,6 @@ class NewItems:
         maxsize: How many the queue may hold; None for any number.
         item_id: The id of the one item, which is put in unless there is one with this id; None for a new one.
 
-    Attributes:
-        queue: The queue's name.
-        request: What the script knows them by.
-
     Raises:
         ValueError: There are more than 500, or than `maxsize`.
         InvalidName: No item can have this id.
@@ -130,10 +126,10 @@ class NewItems:
         if sum(map(len, texts)) > _MOST_BYTES:
             raise InvalidPayload(f"items for queue {name!r} have more than {_MOST_BYTES} bytes together; put fewer")
         ids = [origin.new_address() for _ in texts]
-        self.request = ids[0]
+        self.request = ids[0]  # what the script knows them by
         if item_id is not None:
             ids = [check_item_id(name, item_id)]
-        self.queue = name
+        self.queue = name  # the queue's name
         self._origin = origin
         self._keys = keys
         self._front = int(order == "lifo")

@@ -20,20 +20,16 @@ class QueueWaiter(InboxReceiver):
         queue: The name of the queue.
         key: Of whose scripts.
         address: To whom they send.
-
-    Attributes:
-        verb: What was called.
-        since: Since when, by the local monotonic clock.
     """
 
-    verb: ClassVar[Literal["put", "join"]]
+    verb: ClassVar[Literal["put", "join"]]  # what was called
 
     def __init__(self, session: Session, queue: str, key: str, address: str) -> None:
         self._session = session
         self._key = key
         self.queue = queue
         self.address = address
-        self.since = time.monotonic()
+        self.since = time.monotonic()  # since when, by the local monotonic clock
         self._told = session.loop.create_future()
 
     # Called by the inbox.

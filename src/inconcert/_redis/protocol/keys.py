@@ -150,15 +150,10 @@ class Keyspace:
 
 
 class Subject(NamedTuple):
-    """The subject of a key or a channel, in the words of users.
+    """The subject of a key or a channel, in the words of users."""
 
-    Attributes:
-        kind: Such as `lock`.
-        name: Which one; None of what a namespace has once.
-    """
-
-    kind: str
-    name: str | None
+    kind: str  # such as `lock`
+    name: str | None  # which one; None of what a namespace has once
 
 
 _SERVER = Subject("server", None)  # of what is not about a key

@@ -62,17 +62,11 @@ _VERBS_OF_QUEUES = {
 
 
 class Operation(NamedTuple):
-    """The verb and its subject.
+    """The verb and its subject."""
 
-    Attributes:
-        verb: The method, such as `acquire`.
-        kind: The kind of its object, such as `lock`.
-        name: Which one; None of what a namespace has once.
-    """
-
-    verb: str
-    kind: str
-    name: str | None
+    verb: str  # the method, such as `acquire`
+    kind: str  # the kind of its object, such as `lock`
+    name: str | None  # which one; None of what a namespace has once
 
     @classmethod
     def of(cls, script: str, keys: Iterable[str]) -> Self:

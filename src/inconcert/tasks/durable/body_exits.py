@@ -5,18 +5,13 @@ from typing import cast
 
 
 class Asleep(BaseException):
-    """Raised in the body of a job that leaves its place in the worker, to come back later.
-
-    Attributes:
-        delay: In how many seconds.
-        awaited: Names of the messages that bring it back sooner.
-    """
+    """Raised in the body of a job that leaves its place in the worker, to come back later."""
 
     def __init__(self, delay: float, awaited: frozenset[str] = frozenset()) -> None:
         for_what = f" waits for {', '.join(map(repr, sorted(awaited)))}" if awaited else " sleeps"
         super().__init__(f"the job{for_what}, and comes back in {delay:g} s; let this exception pass")
-        self.delay = delay
-        self.awaited = awaited
+        self.delay = delay  # in how many seconds
+        self.awaited = awaited  # names of the messages that bring it back sooner
 
 
 class Undoing(BaseException):

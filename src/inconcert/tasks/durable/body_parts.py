@@ -9,17 +9,13 @@ class BodyPart:
 
     Args:
         attempt: The steps of the attempt.
-
-    Attributes:
-        attempt: The steps of the attempt.
-        is_under_way: Whether it runs now.
     """
 
     __slots__ = ("__weakref__", "attempt", "is_under_way")
 
     def __init__(self, attempt: object) -> None:
-        self.attempt = attempt
-        self.is_under_way = False
+        self.attempt = attempt  # the steps of the attempt
+        self.is_under_way = False  # whether it runs now
 
     def begin(self) -> None:
         """Count all that runs in this context from now on as in it, while it is under way."""

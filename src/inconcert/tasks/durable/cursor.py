@@ -17,12 +17,6 @@ class Cursor:
         call: The call as which it is kept.
         position: How far it is.
         number: Its number as a step; 0 before it was kept.
-
-    Attributes:
-        saved_at: When it was kept, by the monotonic clock.
-        is_saved: Whether its position was kept.
-        loop: What goes through its items now; None before, and once that has failed.
-        begun: How often it was begun in this attempt.
     """
 
     __slots__ = ("begun", "call", "is_saved", "loop", "name", "number", "position", "saved_at")
@@ -32,10 +26,10 @@ class Cursor:
         self.call = call
         self.position = position
         self.number = number
-        self.saved_at = time.monotonic()
-        self.is_saved = True
-        self.loop: ref[object] | None = None
-        self.begun = 0
+        self.saved_at = time.monotonic()  # when it was kept, by the monotonic clock
+        self.is_saved = True  # whether its position was kept
+        self.loop: ref[object] | None = None  # what goes through its items now; None before, and once that has failed
+        self.begun = 0  # how often it was begun in this attempt
 
     @property
     def is_in_use(self) -> bool:

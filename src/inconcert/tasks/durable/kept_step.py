@@ -17,33 +17,22 @@ IN_PART = "in "  # before both, of a step in another step or in a loop's item, w
 
 
 class StepCall(NamedTuple):
-    """The call of a step.
+    """The call of a step."""
 
-    Attributes:
-        function: The qualified name of its function; kept with the result, and compared by later attempts.
-        arguments: A hash of its arguments; compared. Before it stand `IN_PART`, if the step is in another step or in an
-            item of a loop, which is not compared; and then `UNDOES`, if it undoes something.
-        converter: Converts its result to JSON and back.
-    """
-
-    function: str
+    function: str  # the qualified name of its function; kept with the result, and compared by later attempts
+    # a hash of its arguments; compared. Before it stand `IN_PART`, if the step is in another step or in an item
+    # of a loop, which is not compared; and then `UNDOES`, if it undoes something
     arguments: str
-    converter: Converter
+    converter: Converter  # converts its result to JSON and back
 
 
 class KeptStep(msgspec.Struct, frozen=True, array_like=True):
-    """A step as it is stored.
-
-    Attributes:
-        function: The qualified name of its function.
-        arguments: A hash of its arguments.
-        value: Its result.
-    """
+    """A step as it is stored."""
 
     name: str
-    function: str
-    arguments: str
-    value: msgspec.Raw
+    function: str  # the qualified name of its function
+    arguments: str  # a hash of its arguments
+    value: msgspec.Raw  # its result
 
     def result(self, job_id: str, call: StepCall, *, may_change: bool) -> object:
         """Its result, as this call returns it.
@@ -65,19 +54,12 @@ class KeptStep(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """The position of a loop.
+    """The position of a loop."""
 
-    Attributes:
-        done: How many items are done, in all attempts; one more at the end, and each time that `left` rises.
-        key: The key of the last of them, as JSON; empty before the first.
-        is_at_end: Whether none is left.
-        left: How often an attempt has left it before its end, and gone on behind it; the most of all attempts.
-    """
-
-    done: int = 0
-    key: str = ""
-    is_at_end: bool = False
-    left: int = 0
+    done: int = 0  # how many items are done, in all attempts; one more at the end, and each time that `left` rises
+    key: str = ""  # the key of the last of them, as JSON; empty before the first
+    is_at_end: bool = False  # whether none is left
+    left: int = 0  # how often an attempt has left it before its end, and gone on behind it; the most of all attempts
 
 
 class StepStore(Protocol):

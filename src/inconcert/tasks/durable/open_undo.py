@@ -4,18 +4,14 @@ import asyncio
 
 
 class OpenUndo:
-    """A block that may still have something to undo; it is entered in the current task.
-
-    Attributes:
-        is_over: Whether it was left, with all that it undoes then.
-    """
+    """A block that may still have something to undo; it is entered in the current task."""
 
     __slots__ = ("_is_left", "_is_stopped", "is_over", "name", "task")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.task = asyncio.current_task()
-        self.is_over = False
+        self.is_over = False  # whether it was left, with all that it undoes then
         self._is_stopped = False
         self._is_left = False
 

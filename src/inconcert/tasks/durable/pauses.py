@@ -13,19 +13,14 @@ _TURNS = 10  # of the event loop: what a task does in them with its message may 
 
 
 class Pause:
-    """A sleep or a wait that is under way.
-
-    Attributes:
-        name: Its name, as a step.
-        is_for_message: Whether a message of its name ends it.
-        ends_at: When it is over at the latest, by the monotonic clock; None until that is known.
-    """
+    """A sleep or a wait that is under way."""
 
     __slots__ = ("ends_at", "is_for_message", "name")
 
     def __init__(self, name: str, *, is_for_message: bool) -> None:
-        self.name = name
-        self.is_for_message = is_for_message
+        self.name = name  # its name, as a step
+        self.is_for_message = is_for_message  # whether a message of its name ends it
+        # when it is over at the latest, by the monotonic clock; None until that is known
         self.ends_at: float | None = None
 
 

@@ -28,17 +28,11 @@ class StepRecord:
 
 
 class KeptSteps(NamedTuple):
-    """The steps of a job, as the server keeps them.
+    """The steps of a job, as the server keeps them."""
 
-    Attributes:
-        now_ms: The server's time.
-        awaited: `LENGTH NAME` of each message for which the job has left its worker.
-        texts: Each step with its number, in order.
-    """
-
-    now_ms: int
-    awaited: str
-    texts: list[tuple[int, bytes]]
+    now_ms: int  # the server's time
+    awaited: str  # `LENGTH NAME` of each message for which the job has left its worker
+    texts: list[tuple[int, bytes]]  # each step with its number, in order
 
 
 async def read_steps(session: Session, keys: JobKeys, job_id: str) -> KeptSteps:

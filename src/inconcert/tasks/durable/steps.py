@@ -56,13 +56,6 @@ class Steps:
     Args:
         store: Where they are kept.
         is_undoing: Whether nothing is begun that was not kept: the body runs to find what it has to undo.
-
-    Attributes:
-        is_awake: Whether sleeps end, and waits time out, at once, as tests want it.
-        is_undoing: Whether the job is being undone.
-        failure: While it is, the error with which one of its steps has failed; None for none.
-        open_undos: The blocks that may still have something to undo, in the order in which they were entered.
-        some_were_kept: Whether there were any steps when they were read first.
     """
 
     __slots__ = (
@@ -88,11 +81,13 @@ class Steps:
     )
 
     def __init__(self, store: StepStore, *, is_undoing: bool = False) -> None:
-        self.is_awake = False
-        self.is_undoing = is_undoing
+        self.is_awake = False  # whether sleeps end, and waits time out, at once, as tests want it
+        self.is_undoing = is_undoing  # whether the job is being undone
+        # while it is, the error with which one of its steps has failed; None for none
         self.failure: Exception | None = None
+        # the blocks that may still have something to undo, in the order in which they were entered
         self.open_undos: list[OpenUndo] = []
-        self.some_were_kept = False
+        self.some_were_kept = False  # whether there were any steps when they were read first
         self._left = asyncio.Event()  # set when one of them is left; then there is another event
         self._store = store
         self._reading = anyio.Lock()

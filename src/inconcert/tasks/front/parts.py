@@ -23,28 +23,18 @@ class TaskParts:
 
     Args:
         partitions: Over how many slots of a cluster jobs are spread.
-
-    Attributes:
-        keyspace: The keys of all jobs.
-        watches: The waits for jobs in this process.
-        enqueuing: Sends new jobs.
-        registry: The functions.
-        tasks: For operators.
-        schedules: Those that the server keeps.
-        middlewares: What runs around each attempt, the outermost first.
-        lifespan: What runs around all workers of this process; None for nothing.
     """
 
     def __init__(self, ref: SessionRef, partitions: int) -> None:
         self.ref = ref
-        self.keyspace = keyspace = JobKeyspace(ref.keys, partitions)
-        self.watches = Watches(keyspace)
-        self.enqueuing = EnqueueBatcher(ref, keyspace, self.watches)
-        self.registry = Registry(self.enqueuing, Histories(ref, keyspace))
-        self.tasks = Tasks(ref, keyspace, self.watches, self.registry)
-        self.schedules = Schedules(ref, keyspace, self.enqueuing)
-        self.middlewares: list[Middleware] = []
-        self.lifespan: Lifespan | None = None
+        self.keyspace = keyspace = JobKeyspace(ref.keys, partitions)  # the keys of all jobs
+        self.watches = Watches(keyspace)  # the waits for jobs in this process
+        self.enqueuing = EnqueueBatcher(ref, keyspace, self.watches)  # sends new jobs
+        self.registry = Registry(self.enqueuing, Histories(ref, keyspace))  # the functions
+        self.tasks = Tasks(ref, keyspace, self.watches, self.registry)  # for operators
+        self.schedules = Schedules(ref, keyspace, self.enqueuing)  # those that the server keeps
+        self.middlewares: list[Middleware] = []  # what runs around each attempt, the outermost first
+        self.lifespan: Lifespan | None = None  # what runs around all workers of this process; None for nothing
 
     def lifespan_around(self, stop: asyncio.Event | None = None) -> AbstractAsyncContextManager[None]:
         """The lifespan around one worker, which ends when `stop` is set; nothing if there is none."""

@@ -43,17 +43,11 @@ class DeadJob:
 
 
 class Death(NamedTuple):
-    """The contents of such a job's body.
+    """The contents of such a job's body."""
 
-    Attributes:
-        id: Of the dead job.
-        text: Of the dead job: its envelope, with its signature.
-        why: Why it was dead-lettered.
-    """
-
-    id: str
-    text: bytes
-    why: Reason
+    id: str  # of the dead job
+    text: bytes  # of the dead job: its envelope, with its signature
+    why: Reason  # why it was dead-lettered
 
     @classmethod
     def read(cls, job_id: str, text: bytes) -> Self:

@@ -24,19 +24,12 @@ _MOST = 500  # relations in one script
 
 
 class _Relation(NamedTuple):
-    """A message to another partition about a parent and its child.
+    """A message to another partition about a parent and its child."""
 
-    Attributes:
-        kind: `follow`: the parent has this child; `tell`: what became of the parent; `forget`: the child has ended.
-        parent: The id of the parent.
-        child: The id of the child.
-        outcome: How the parent ended, in a word and a space, for `tell`; empty if it is not known.
-    """
-
-    kind: bytes
-    parent: bytes
-    child: bytes
-    outcome: bytes
+    kind: bytes  # `follow`: the parent has this child; `tell`: what became of the parent; `forget`: the child has ended
+    parent: bytes  # the id of the parent
+    child: bytes  # the id of the child
+    outcome: bytes  # how the parent ended, in a word and a space, for `tell`; empty if it is not known
 
     @property
     def subject(self) -> bytes:

@@ -16,72 +16,44 @@ _VERSION = 1
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of an envelope that differs between the jobs of a task.
+    """The part of an envelope that differs between the jobs of a task."""
 
-    Attributes:
-        name: Which task.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
-        limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT.../eEXPIRES_MS`, or of a key in strict order
-            `/o:KEY` or `/g:KEY`; empty for nothing. See
-            `limits.py`.
-        scheduled_at: The instant of the schedule that enqueued it, or that was given `at=`, in seconds since 1970; None
-            for no instant.
-    """
-
-    name: str
+    name: str  # which task
     args: Sequence[Any] = ()  # JSON; msgspec cannot check a recursive type, and need not
-    kwargs: Mapping[str, Any] = {}
+    kwargs: Mapping[str, Any] = {}  # its keyword arguments
+    # what limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT.../eEXPIRES_MS`, or of a key in strict order
+    # `/o:KEY` or `/g:KEY`; empty for nothing. See `limits.py`
     limits: str = ""
+    # the instant of the schedule that enqueued it, or that was given `at=`, in seconds since 1970; None for no
+    # instant
     scheduled_at: float | None = None
 
 
 class Envelope(Call, frozen=True, omit_defaults=True):
-    """One call of a task and its terms, as JSON.
+    """One call of a task and its terms, as JSON."""
 
-    Attributes:
-        priority: Before which jobs of its queue it comes, 0 to 9.
-        max_attempts: How many attempts may fail before the job is dead-lettered.
-        max_crashes: How many workers may die with it before it is dead-lettered.
-        result_ttl: How long its result is kept, in seconds.
-        expires: Seconds after which it is no longer started; None for never.
-        stops: Whether an attempt that runs when it expires is stopped, as the last one.
-        time_limit: Seconds after which an attempt is stopped; None for never.
-        unique: The name that no two live jobs may have, until it is done or started; None for no name.
-        unique_until_started: Whether it gives up that name when it starts.
-        after: The ids of the jobs that it runs after.
-        even_if: Further ways in which these may have ended; empty if each must have succeeded.
-        delay: Seconds from when it was enqueued until it was to run.
-        headers: Small strings that travel with it.
-        debounced: Whether a later call with its unique name replaces it while it waits.
-        history: How many of the last ends of its task are kept, if its own is to be among them; 0 otherwise.
-        history_arguments: Whether its end is kept there with its arguments.
-        on_dead: The task of which a job says so if it is dead-lettered, and the queue of that; empty for none.
-        given: The names of options that its caller gave as they are by default, so that its task's do not count.
-        trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
-        version: The version of this format, so that old and new releases can share a server.
-    """
-
-    priority: int = PRIORITY
-    max_attempts: int = MAX_ATTEMPTS
-    max_crashes: int = MAX_CRASHES
-    result_ttl: float = RESULT_TTL
-    expires: float | None = None
-    stops: bool = False
-    time_limit: float | None = None
-    unique: str = ""
-    unique_until_started: bool = False
-    after: tuple[str, ...] = ()
-    even_if: str = ""
-    delay: float = 0.0
-    headers: Mapping[str, str] = {}
-    debounced: bool = False
-    history: int = 0
-    history_arguments: bool = False
+    priority: int = PRIORITY  # before which jobs of its queue it comes, 0 to 9
+    max_attempts: int = MAX_ATTEMPTS  # how many attempts may fail before the job is dead-lettered
+    max_crashes: int = MAX_CRASHES  # how many workers may die with it before it is dead-lettered
+    result_ttl: float = RESULT_TTL  # how long its result is kept, in seconds
+    expires: float | None = None  # seconds after which it is no longer started; None for never
+    stops: bool = False  # whether an attempt that runs when it expires is stopped, as the last one
+    time_limit: float | None = None  # seconds after which an attempt is stopped; None for never
+    unique: str = ""  # the name that no two live jobs may have, until it is done or started; None for no name
+    unique_until_started: bool = False  # whether it gives up that name when it starts
+    after: tuple[str, ...] = ()  # the ids of the jobs that it runs after
+    even_if: str = ""  # further ways in which these may have ended; empty if each must have succeeded
+    delay: float = 0.0  # seconds from when it was enqueued until it was to run
+    headers: Mapping[str, str] = {}  # small strings that travel with it
+    debounced: bool = False  # whether a later call with its unique name replaces it while it waits
+    history: int = 0  # how many of the last ends of its task are kept, if its own is to be among them; 0 otherwise
+    history_arguments: bool = False  # whether its end is kept there with its arguments
+    # the task of which a job says so if it is dead-lettered, and the queue of that; empty for none
     on_dead: tuple[str, ...] = ()
+    # the names of options that its caller gave as they are by default, so that its task's do not count
     given: tuple[str, ...] = ()
-    trace: str = ""
-    version: int = _VERSION
+    trace: str = ""  # the trace context in which it was enqueued, as a W3C `traceparent`; empty for none
+    version: int = _VERSION  # the version of this format, so that old and new releases can share a server
 
 
 _decode = msgspec.json.Decoder(Envelope).decode

@@ -28,15 +28,11 @@ class Retry(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """A rule for retries: after which errors, and when.
+    """A rule for retries: after which errors, and when."""
 
-    Attributes:
-        retry_on: Exceptions of these classes are retried; others dead-letter the job at once.
-        backoff: Number of failed attempts, 1 or more -> seconds before the next.
-    """
-
+    # exceptions of these classes are retried; others dead-letter the job at once
     retry_on: tuple[type[Exception], ...] = (Exception,)
-    backoff: Backoff | None = None
+    backoff: Backoff | None = None  # number of failed attempts, 1 or more -> seconds before the next
 
     def delay(self, failures: int, error: BaseException | None) -> float | None:
         """Seconds before the next attempt; None for no further attempt."""

@@ -47,17 +47,11 @@ def has_ended(status: JobStatus) -> bool:
 
 
 class Snapshot(NamedTuple):
-    """The state of a job at one instant.
+    """The state of a job at one instant."""
 
-    Attributes:
-        status: As it says.
-        about: Its result as JSON, why it failed, or the name of its queue if it is delayed or waits; or empty.
-        progress: The progress that it last reported, as JSON, if nobody is to be told of its end; or empty.
-    """
-
-    status: JobStatus
-    about: bytes
-    progress: bytes
+    status: JobStatus  # as it says
+    about: bytes  # its result as JSON, why it failed, or the name of its queue if it is delayed or waits; or empty
+    progress: bytes  # the progress that it last reported, as JSON, if nobody is to be told of its end; or empty
 
     @staticmethod
     def take(keys: JobKeys, job_id: str, address: str) -> Command:

@@ -85,11 +85,7 @@ class Effects:
 
 
 class _Effect(Call):
-    """A call that keeps what has happened.
-
-    Attributes:
-        kept: The future of the reply, of whichever sending.
-    """
+    """A call that keeps what has happened."""
 
     __slots__ = ("_effects", "kept", "what")
 
@@ -97,7 +93,7 @@ class _Effect(Call):
         super().__init__(command, must_run=True)
         self._effects = effects
         self.what = what
-        self.kept = kept
+        self.kept = kept  # the future of the reply, of whichever sending
 
     def again(self) -> "_Effect":
         """The same, to be sent once more: the reply to this one may still come."""

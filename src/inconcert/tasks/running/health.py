@@ -46,22 +46,14 @@ class HealthReport:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSigns:
-    """Signs of a worker's latest acts. Instants are by the monotonic clock.
+    """Signs of a worker's latest acts. Instants are by the monotonic clock."""
 
-    Attributes:
-        consumer: What its consumer did last; None before it is open.
-        claims_since: Since when it has a free place, so that it claims.
-        is_draining: Whether it was told to stop.
-        running: How many jobs it runs.
-        capacity: How many it runs at once at most.
-        jobs: The jobs that it runs, as log lines name them, since when, and the time limit of each; the oldest first.
-    """
-
-    consumer: ConsumerSigns | None
-    claims_since: float
-    is_draining: bool
-    running: int
-    capacity: int
+    consumer: ConsumerSigns | None  # what its consumer did last; None before it is open
+    claims_since: float  # since when it has a free place, so that it claims
+    is_draining: bool  # whether it was told to stop
+    running: int  # how many jobs it runs
+    capacity: int  # how many it runs at once at most
+    # the jobs that it runs, as log lines name them, since when, and the time limit of each; the oldest first
     jobs: Sequence[tuple[str, float, float | None]] = ()
 
 

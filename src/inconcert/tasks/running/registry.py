@@ -23,21 +23,16 @@ class Registry:
     Args:
         enqueuing: Sends their jobs to the server.
         histories: How their jobs have ended.
-
-    Attributes:
-        link: How handles of jobs and groups reach these.
-        tasks: Each by its name.
-        schedules: When tasks run on a schedule.
-        look_up: Asked for the task of a job whose name none of these has; it may register one.
     """
 
     def __init__(self, enqueuing: EnqueueBatcher, histories: Histories) -> None:
         self._enqueuing = enqueuing
         self._histories = histories
-        self.link = enqueuing.link
-        self.tasks: dict[str, Task[Any, Any]] = {}
-        self.schedules: list[Schedule] = []
+        self.link = enqueuing.link  # how handles of jobs and groups reach these
+        self.tasks: dict[str, Task[Any, Any]] = {}  # each by its name
+        self.schedules: list[Schedule] = []  # when tasks run on a schedule
         self._named: dict[tuple[type, str | None], Limit | Rate] = {}
+        # asked for the task of a job whose name none of these has; it may register one
         self.look_up: Callable[[str], Task[Any, Any] | None] = _nothing
 
     def register(

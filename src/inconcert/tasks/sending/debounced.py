@@ -21,13 +21,9 @@ _ADDED, _COME_AGAIN, _BEGIN_AGAIN = 1, 4, 5  # what the script answers
 
 
 class ReplacingJob(Protocol):
-    """A job on its way in, which may replace another of its unique name.
+    """A job on its way in, which may replace another of its unique name."""
 
-    Attributes:
-        job: The job, as a new one.
-    """
-
-    job: NewJob
+    job: NewJob  # the job, as a new one
 
     def enqueue(self) -> Command:
         """The command that adds it, or replaces the other one."""

@@ -15,9 +15,6 @@ class DueJobs:
         queue: Where they go.
         instants: In server ms, in order.
         draft: Instant -> the id of its job, and the job.
-
-    Attributes:
-        arguments: As scripts take them: instant, id and envelope of each.
     """
 
     def __init__(
@@ -34,7 +31,7 @@ class DueJobs:
         self._tracing = session.observers.enqueue_begins(task, queue, len(instants)) if instants else None
         trace = "" if self._tracing is None else self._tracing.trace
         self.ids: list[str] = []
-        self.arguments: list[Argument] = []
+        self.arguments: list[Argument] = []  # as scripts take them: instant, id and envelope of each
         for instant_ms in instants:
             job_id, job = draft(instant_ms)
             self.ids.append(job_id)

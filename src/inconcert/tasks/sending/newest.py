@@ -27,15 +27,12 @@ class NewestJob:
     Args:
         job: The job, as a new one.
         origin: Who enqueues it.
-
-    Attributes:
-        job: As given.
     """
 
     __slots__ = ("_known", "_numbers", "_origin", "_place", "job")
 
     def __init__(self, job: NewJob, origin: Origin) -> None:
-        self.job = job
+        self.job = job  # as given
         self._origin = origin
         self._numbers = itertools.count(1)
         self._known = ""  # the id of the job that is to be replaced, once the server has named it

@@ -15,10 +15,6 @@ class Traced:
     Args:
         observers: Are told.
         drafts: The jobs, at least one.
-
-    Attributes:
-        trace: The trace context for the jobs to carry; empty for none.
-        jobs: Those that were added: the block notes them.
     """
 
     __slots__ = ("_tracing", "jobs", "trace")
@@ -26,8 +22,9 @@ class Traced:
     def __init__(self, observers: Observers, drafts: Sequence[Draft[Any]]) -> None:
         first = drafts[0]
         self._tracing = observers.enqueue_begins(first.name, first.options.queue, len(drafts)) if observers else None
+        # the trace context for the jobs to carry; empty for none
         self.trace = "" if self._tracing is None else self._tracing.trace
-        self.jobs: Sequence[NewJob | Job[Any]] = ()
+        self.jobs: Sequence[NewJob | Job[Any]] = ()  # those that were added: the block notes them
 
     def __enter__(self) -> Self:
         return self
