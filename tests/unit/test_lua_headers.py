@@ -12,7 +12,7 @@ from sys import modules
 import pytest
 
 import inconcert
-from inconcert._redis.protocol.scripts import Parameter, Script, load, parameters
+from inconcert._redis.protocol.scripts import Parameter, Script, key_names, load, parameters
 from tests.support.each import each
 from tests.support.lua_files import FILES, FORMS, INCLUDED, PLUGS, text_of, title
 
@@ -107,8 +107,8 @@ def _bundles(script: Script) -> set[type]:
 @cache
 def _documented(bundle: type) -> list[tuple[str, str]]:
     texts = "\n".join(getsource(modules[base.__module__]) for base in bundle.__mro__ if base.__module__ != "builtins")
-    said = re.findall(rf"^ +(\w+)(?:: str  #|:[A-Z]+| ) *({'|'.join(TYPES)}|also)\b", texts, re.MULTILINE)
-    return [(name, first) for name, first in reversed(said) if hasattr(bundle, name)]  # the first of a name counts
+    said = re.findall(rf"^ +(\w+)(?:: str  #| ) *({'|'.join(TYPES)})\b", texts, re.MULTILINE)
+    return [(name, first) for name, first in reversed(said) if name in key_names(bundle)]  # the first of a name counts
 
 
 @each("script", FORMS)
@@ -119,7 +119,7 @@ def test_what_each_key_holds_is_said(script: str, documented: dict[str, dict[str
     here = dict(re.findall(r"^--  +(\w+): (\w+)", header, re.MULTILINE))
     keys = [each.name for each in parameters(header) if each.array == "KEYS" and each.name not in OF_MANY]
 
-    assert [name for name in keys if of_bundles.get(name, here.get(name, "")) not in {*TYPES, "also", "holders"}] == []
+    assert [name for name in keys if of_bundles.get(name, here.get(name, "")) not in {*TYPES, "holders"}] == []
 
 
 @each("script", FORMS)
@@ -128,7 +128,7 @@ def test_guards_expect_what_a_key_holds(script: str, documented: dict[str, dict[
     of_bundles = documented[script]
     pairs = [each.split(":") for line in _GUARD.findall(text_of(script)) for each in line.split()]
 
-    assert [name for name, kind in pairs if of_bundles.get(name.rpartition(".")[2], kind) not in {kind, "also"}] == []
+    assert [name for name, kind in pairs if of_bundles.get(name.rpartition(".")[2], kind) != kind] == []
 
 
 @each("path", [*FILES, *INCLUDED, *PLUGS], ids=title)

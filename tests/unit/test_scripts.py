@@ -40,7 +40,7 @@ class Holders(NamedTuple):
 class Queue:
     """A bundle with the other, and with a method that has the name of a key."""
 
-    bell = "bell of q"
+    bell: str = "bell of q"
 
     def holders(self) -> int:
         """Not a key."""

@@ -1,61 +1,7 @@
 """The keys of everything that is claimed: the jobs of tasks, and the items of a queue.
 
-    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS] [#MOST:TASK][!PRIORITY][~FIRST_MS]] text', until it ended;
-                         'put_ms dead LENGTH REASON BODY' of a job that tells of the death of the one with that body
-    queue        list    ids that may be claimed, the next one first
-    bell         list    at most one token, for which idle consumers wait
-    delayed      zset    id -> due time, server ms; below 0: a job that is ready, and has a priority, see rank.lua
-    states       hash    id -> where it is, if not in its queue: 'delayed QUEUE', 'running WORKER', 'cancelling WORKER';
-                         'cancelling ' of one that was requeued, and is to be ended instead of claimed; of an item only
-                         the first
-    alive        zset    worker -> when it is presumed dead, ms by the lease clock; 1 h
-    workers      zset    the same of those that hold something, which remains until they are recovered
-    clock        string  'AT SEEN': the lease clock, and the server's when it was last read
-    described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and its description; 1 h
-    claimed:ID   hash    id -> 'place attempt since_ms queue-name', of one worker; places rise as they are claimed
-    facts        hash    id -> 'FLAGS FAILURES CRASHES WHY': what it has beside its body, see flag.lua; how many
-                         attempts failed, how many workers died with it, and why the latest failed
-    dead         zset    id -> when it was dead-lettered
-    reasons      hash    id -> why, JSON, and the name of its queue
-    line         zset    address -> ticket: the waiters for room to put something in
-    joiners      zset    address -> when it asked, server ms: waiters until no item is left; 60 s
-    recent       hash    request -> its reply, so that a second run of it changes nothing; see remember.lua
-    older        hash    the same, from before
-
-There may be several queues under one tag, as tasks have them, or one, which needs no name. The script that ends a job
-also notifies its waiters and dependents; these keys, and those of names, progress and steps, exist for jobs only:
-
-    failed_attempts hash    id -> its attempts that failed, a line of JSON each; at most 32 KiB
-    progress     hash    id -> its progress, JSON, after the number of reports by its worker
-    steps        hash    'NUMBER ID' -> a step of that job, signed JSON, until it has ended
-    stepped      hash    id -> the number of its latest step
-    messages     hash    'LENGTH NAME ID' -> a message to that job, signed JSON, until it has ended
-    received     hash    id -> 'COUNT BYTES NAMES': of the messages to it
-    awaited      hash    id -> 'LENGTH NAME' of each message for which it has left its worker
-    undo         hash    id -> '-' of a job that has something to undo; 'failed JSON' or 'cancelled ': how it ends once
-                         that is undone
-    watchers     zset    'id address': processes that wait for its end
-    parents      hash    id -> ids of the jobs it runs after
-    children     zset    'id child': a job that runs after this one and has not ended
-    outcomes     hash    id -> its outcome, while it has children
-    news         list    ids of jobs that have ended or may run now, not processed yet
-    unique       hash    unique name -> id of the job that has it, end of its window or 0, and the job that it replaces
-    checks       zset    unique name -> when to check whether it is still taken, server ms
-    finished     hash    queue name -> jobs that have succeeded or were cancelled
-    paused       set     names of queues from which nothing is claimed
-    places       hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; id -> their limits; rate -> how far
-                         it is used up; '@KEY' -> id of the job of this key whose turn it is; of a key in
-                         strict order also '=ID' -> KEY
-    held_back    zset    'LIMIT ORDER ID': a job in the line of this limit or key; it is delayed without end
-    groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED[ RESULTS]': how far a group of
-                         jobs is; member -> 'succeeded JSON' or 'cancelled ', while the group keeps results
-    settled      zset    group -> when to forget it, or from when on to drop its results; of those whose members have
-                         ended, and none of them is dead, and of those whose results were let go
-    history      zset    'TASK NUMBER OUTCOME ...': how the last jobs of a task ended, if it has a history, and
-                         with which envelope if it keeps arguments; 90 days
-
-Everything that has a body is in exactly one place: a queue, a delayed set, a worker's claims, or the dead letters; or
-it is a job that waits for others.
+Everything that has a body is in exactly one of these: a queue, a delayed set, a worker's claims, or the dead letters;
+or it is a job that waits for others.
 
 Source: docs/contributing/job-keys.md
 """
@@ -64,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import ClassVar, NamedTuple
 
-from inconcert._redis.protocol.scripts import Binder, load
+from inconcert._redis.protocol.scripts import Binder, key_names, load
 
 
 class Scripts(NamedTuple):
@@ -87,44 +33,53 @@ class ClaimKeys(ABC):
 
     scripts: ClassVar[Scripts]
 
-    __slots__ = (
-        "_parts",
-        "alive",
-        "awaited",
-        "bodies",
-        "checks",
-        "children",
-        "clock",
-        "dead",
-        "described",
-        "facts",
-        "failed_attempts",
-        "finished",
-        "groups",
-        "held_back",
-        "history",
-        "joiners",
-        "line",
-        "messages",
-        "news",
-        "older",
-        "outcomes",
-        "parents",
-        "paused",
-        "places",
-        "progress",
-        "reasons",
-        "received",
-        "recent",
-        "settled",
-        "states",
-        "stepped",
-        "steps",
-        "undo",
-        "unique",
-        "watchers",
-        "workers",
-    )
+    bodies: str  # hash: id -> 'put_ms [max_crashes[/LIMITS] [#MOST:TASK][!PRIORITY][~FIRST_MS]] text', until it ended;
+    # 'put_ms dead LENGTH REASON BODY' of a job that tells of the death of the one with that body
+    states: str  # hash: id -> where it is, if not in its queue: 'delayed QUEUE', 'running WORKER', 'cancelling WORKER';
+    # 'cancelling ' of one that was requeued, and is to be ended instead of claimed; 'waiting DELAY_MS[:EVEN_IF] QUEUE'
+    # of a job that runs after others, which have not all ended; EVEN_IF 'replaces' of one that replaces the other, and
+    # runs however that has ended; of an item only the first
+    alive: str  # zset: worker -> when it is presumed dead, ms by the lease clock; 1 h
+    workers: str  # zset: the same of those that hold something, which remains until they are recovered
+    clock: str  # string: 'AT SEEN': the lease clock, and the server's when it was last read
+    described: str  # hash: worker -> 'heard_ms ABOUT': when it was last heard, and its description; 1 h
+    facts: str  # hash: id -> 'FLAGS FAILURES CRASHES WHY': what it has beside its body, see flag.lua; how many attempts
+    # failed, how many workers died with it, and why the latest failed
+    dead: str  # zset: id -> when it was dead-lettered
+    reasons: str  # hash: id -> why, JSON, and the name of its queue
+    line: str  # zset: address -> ticket: the waiters for room to put something in
+    joiners: str  # zset: address -> when it asked, server ms: waiters until no item is left; 60 s
+    recent: str  # hash: request -> its reply, so that a second run of it changes nothing; see remember.lua
+    older: str  # hash: the same, from before
+
+    # Of jobs only: the script that ends one also notifies its waiters and dependents, and drops what it had.
+    failed_attempts: str  # hash: id -> its attempts that failed, a line of JSON each; at most 32 KiB
+    progress: str  # hash: id -> its progress, JSON, after the number of reports by its worker
+    steps: str  # hash: 'NUMBER ID' -> a step of that job, signed JSON, until it has ended
+    stepped: str  # hash: id -> the number of its latest step
+    messages: str  # hash: 'LENGTH NAME ID' -> a message to that job, signed JSON, until it has ended
+    received: str  # hash: id -> 'COUNT BYTES NAMES': of the messages to it
+    awaited: str  # hash: id -> 'LENGTH NAME' of each message for which it has left its worker
+    undo: str  # hash: id -> '-' of a job that has something to undo; 'failed JSON' or 'cancelled ': how it ends once
+    # that is undone
+    watchers: str  # zset: 'id address': processes that wait for its end
+    parents: str  # hash: id -> ids of the jobs it runs after
+    children: str  # zset: 'id child': a job that runs after this one and has not ended
+    outcomes: str  # hash: id -> its outcome, while it has children
+    news: str  # list: ids of jobs that have ended or may run now, not processed yet
+    unique: str  # hash: unique name -> id of the job that has it, end of its window or 0, and the job that it replaces
+    checks: str  # zset: unique name -> when to check whether it is still taken, server ms
+    finished: str  # hash: queue name -> jobs that have succeeded or were cancelled
+    paused: str  # set: names of queues from which nothing is claimed
+    places: str  # hash: limit -> 'COUNT MOST AT_MS', see read_limit.lua; id -> their limits; rate -> how far it is used
+    # up; '@KEY' -> id of the job of this key whose turn it is; of a key in strict order also '=ID' -> KEY
+    held_back: str  # zset: 'LIMIT ORDER ID': a job in the line of this limit or key; it is delayed without end
+    groups: str  # hash: group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED[ RESULTS]': how far a group of jobs
+    # is; member -> 'succeeded JSON' or 'cancelled ', while the group keeps results
+    settled: str  # zset: group -> when to forget it, or from when on to drop its results; of those whose members have
+    # ended, and none of them is dead, and of those whose results were let go
+    history: str  # zset: 'TASK NUMBER OUTCOME ...': how the last jobs of a task ended, if it has a history, and with
+    # which envelope if it keeps arguments; 90 days
 
     def __init_subclass__(cls, *, plugs: str) -> None:
         cls.scripts = Scripts(
@@ -136,18 +91,10 @@ class ClaimKeys(ABC):
 
     def __init__(self, parts: Callable[..., tuple[str, ...]]) -> None:
         self._parts = parts
-        self.bodies, self.states, self.workers, self.facts = parts("bodies", "states", "workers", "facts")
-        self.dead, self.reasons, self.line, self.clock, self.alive = parts("dead", "reasons", "line", "clock", "alive")
-        self.joiners, self.history, self.failed_attempts = parts("joiners", "history", "failed_attempts")
-        self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
-        self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
-        self.finished, self.paused, self.described = parts("finished", "paused", "described")
-        self.recent, self.older, self.steps, self.stepped = parts("recent", "older", "steps", "stepped")
-        self.groups, self.settled, self.places, self.held_back = parts("groups", "settled", "places", "held_back")
-        self.messages, self.received, self.awaited, self.undo = parts("messages", "received", "awaited", "undo")
+        vars(self).update(zip(names := key_names(type(self)), parts(*names), strict=True))
 
     def claimed(self, worker: str) -> str:
-        """The key of what this worker has claimed."""
+        """The hash of what this worker has claimed: id -> 'place attempt since_ms queue-name'; the places rise."""
         return self._parts(f"claimed:{worker}")[0]
 
     @abstractmethod
@@ -160,18 +107,12 @@ class ClaimKeys(ABC):
 
 
 class QueueKeys(NamedTuple):
-    """The keys of one queue.
-
-    Attributes:
-        name: The name of the queue; empty if there is only one.
-        queue: Its list of ids.
-        delayed: Its set of entries that are due later.
-    """
+    """The keys of one queue. There may be several under one tag, as tasks have them, or one, which needs no name."""
 
     name: str
-    queue: str
-    bell: str
-    delayed: str
+    queue: str  # list: ids that may be claimed, the next one first
+    bell: str  # list: at most one token, for which idle consumers wait
+    delayed: str  # zset: id -> due time, server ms; below 0: a job that is ready, and has a priority, see rank.lua
 
 
 def keys_of(queues: Iterable[QueueKeys]) -> list[str]:

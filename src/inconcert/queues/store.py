@@ -1,11 +1,5 @@
 """The keys of one queue of items: those of everything that is claimed, under a tag of its own.
 
-    told     hash    session -> when it was notified that there is room for its items, if it has not put any in since
-    shut     string  1 it is shut down | 2 at once: consumers end, whatever others hold; until it is opened again
-    standby  zset    address -> when it asked, server ms: consumers that have nothing to do; 60 s
-
-The others are in _claims/keys.py.
-
 Source: docs/explanation/queues.md
 """
 
@@ -49,11 +43,12 @@ class ItemKeys(ClaimKeys, plugs="items"):
         InvalidName: `name` is empty, too long or not a valid string.
     """
 
-    __slots__ = ("only", "shut", "standby", "told")
+    told: str  # hash: session -> when it was notified that there is room for its items, if it has not put any in since
+    shut: str  # string: 1 it is shut down | 2 at once: consumers end, whatever others hold; until it is opened again
+    standby: str  # zset: address -> when it asked, server ms: consumers that have nothing to do; 60 s
 
     def __init__(self, keys: Keyspace, name: str) -> None:
         super().__init__(partial(keys.parts, "queue", name))
-        self.told, self.shut, self.standby = self._parts("told", "shut", "standby")
         self.only = QueueKeys("", *self._parts("queue", "bell", "delayed"))
 
     def queue(self, name: str) -> QueueKeys:

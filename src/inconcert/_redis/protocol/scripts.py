@@ -140,7 +140,7 @@ class Script:
         given = {"KEYS": "", "ARGV": ""}
         keywords: list[str] = []
         for array, name, has_any_length, _ in self._header:
-            place = next((number for number, bundle in enumerate(bundles) if _has(bundle, name)), None)
+            place = next((number for number, bundle in enumerate(bundles) if name in key_names(bundle)), None)
             if array == "KEYS" and place is not None and not has_any_length:
                 given[array] += f"bundle{place}.{name}, "
             else:
@@ -272,6 +272,8 @@ def _without_comments(text: str) -> str:
     return "".join([f"{line}\n" for line in lines if line])
 
 
-def _has(bundle: type, name: str) -> bool:
-    """True if objects of this type have a key of this name: a field or a slot, and not a method."""
-    return hasattr(bundle, name) and not callable(getattr(bundle, name))
+@cache
+def key_names(bundle: type) -> list[str]:
+    """The names of the keys that objects of this type have: its fields that are annotated as text."""
+    fields = [field for base in reversed(bundle.__mro__) for field in vars(base).get("__annotations__", {}).items()]
+    return [name for name, kind in fields if kind is str]

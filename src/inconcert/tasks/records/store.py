@@ -1,48 +1,7 @@
 """The keys of the jobs of a namespace: those of everything that is claimed, and those of jobs only.
 
-A namespace has one or more partitions, each with keys in one slot.  A job lies in the partition that its id names.
-
-    queue:NAME   list    ids that may run now; each queue also has bell:NAME and delayed:NAME
-    states       also    'waiting DELAY_MS[:EVEN_IF] QUEUE' of a job that runs after others, which have not all ended;
-                         EVEN_IF 'replaces' of one that replaces the other, and runs however that has ended
-    result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
-    kept_attempts:ID  string  the attempts that failed of a job that has ended, as long as its result
-    pending      hash    id -> ids of the parents that it still waits for; of a callback its group
-    unfollowed   hash    id -> ids of its parents in other partitions that do not know of it yet
-    passing      hash    id -> 'passer until_ms': who passes on to other partitions what concerns it
-    followers    zset    'id child': a child to notify when the job of this id has ended
-    seen_even    hash    session -> the number of its last request to tasks/enqueue_plain; 'SESSION gaps' -> the
-                         numbers below it that have not come, 'FROM-TO ..'; of even spans of ten minutes, each kept
-                         until the end of the next one
-    seen_odd     hash    the same, of odd ones; a session is in one of them
-    asked        string  'NEXT_MS PENDING CHILDREN': when jobs that wait ask again for parents in other partitions
-    waiting      hash    queue name -> its jobs that wait for others
-    unknown      zset    id -> when a worker first could not run that job, server ms; the grace and 1 day
-    outbox       string  name for the life of these data: an outbox sees by it that the server has lost them
-    served       zset    queue name -> when a consumer last reported that it serves it; 1 day
-
-Of schedules:
-
-    schedules         hash    id -> 'SINCE LAST[,BEFORE] RULE': the last instant that is done with, or when it was put
-                              or resumed; the last one for which a job was enqueued, or 0; that of the job for which
-                              this one was to wait; its rule without spaces
-    definitions       hash    id -> its call and rule, signed JSON
-    looks             zset    id -> when a worker looks at it next, server ms; not of those paused, over, or in code
-    looks_in_code     zset    the same, of those in code that are not paused
-    declared          zset    id -> when a worker that has it in its code looked last, server ms; 30 days
-    paused_schedules  set     ids
-    looked            string  when a worker looked last, server ms: the clock may have been set back since; 30 days
-
-Of counts, which counts.py has more of:
-
-    counted             zset    name of a task -> the last day since 1970 on which something of it was counted
-    counts:DAY:TASK     hash    of one task, by the digest of its name, on one day: field -> number; 15 days
-    lately              list    the jobs that ended last, at most 200, JSON each; 1 day
-    counts_seen         hash    requests that have been counted; 2 minutes
-    counts_seen_before  hash    the same, of the minutes before
-
-The others are in _claims/keys.py.  An id without a body belongs to a job that was cancelled in its place; scripts skip
-it.
+A namespace has one or more partitions, each with keys in one slot.  A job lies in the partition that its id names.  An
+id without a body belongs to a job that was cancelled in its queue; scripts skip it.
 
 Source: docs/contributing/job-keys.md
 """
@@ -74,51 +33,42 @@ class JobKeys(ClaimKeys, plugs="jobs"):
         suffix: What the ids of its jobs end with; empty if there is no other partition.
     """
 
-    __slots__ = (
-        "_streams",
-        "asked",
-        "counted",
-        "counts_seen",
-        "counts_seen_before",
-        "declared",
-        "definitions",
-        "followers",
-        "lately",
-        "looked",
-        "looks",
-        "looks_in_code",
-        "number",
-        "outbox",
-        "passing",
-        "paused_schedules",
-        "pending",
-        "schedule_changes",
-        "schedules",
-        "seen_even",
-        "seen_odd",
-        "served",
-        "suffix",
-        "unfollowed",
-        "unknown",
-        "waiting",
-    )
+    pending: str  # hash: id -> ids of the parents that it still waits for; of a callback its group
+    unfollowed: str  # hash: id -> ids of its parents in other partitions that do not know of it yet
+    passing: str  # hash: id -> 'passer until_ms': who passes on to other partitions what concerns it
+    followers: str  # zset: 'id child': a child to notify when the job of this id has ended
+    seen_even: str  # hash: session -> the number of its last request to tasks/enqueue_plain; 'SESSION gaps' -> the
+    # numbers below it that have not come, 'FROM-TO ..'; of even spans of ten minutes, each kept until the end of the
+    # next one
+    seen_odd: str  # hash: the same, of odd ones; a session is in one of them
+    asked: str  # string: 'NEXT_MS PENDING CHILDREN': when jobs that wait ask again for parents in other partitions
+    waiting: str  # hash: queue name -> its jobs that wait for others
+    unknown: str  # zset: id -> when a worker first could not run that job, server ms; the grace and 1 day
+    outbox: str  # string: name for the life of these data: an outbox sees by it that the server has lost them
+    served: str  # zset: queue name -> when a consumer last reported that it serves it; 1 day
+
+    # Of schedules.
+    schedules: str  # hash: id -> 'SINCE LAST[,BEFORE] RULE': the last instant that is done with, or when it was put or
+    # resumed; the last one for which a job was enqueued, or 0; that of the job for which this one was to wait; its rule
+    # without spaces
+    definitions: str  # hash: id -> its call and rule, signed JSON
+    looks: str  # zset: id -> when a worker looks at it next, server ms; not of those paused, over, or in code
+    looks_in_code: str  # zset: the same, of those in code that are not paused
+    declared: str  # zset: id -> when a worker that has it in its code looked last, server ms; 30 days
+    paused_schedules: str  # set: ids
+    looked: str  # string: when a worker looked last, server ms: the clock may have been set back since; 30 days
+
+    # Of counts; see counts.py.
+    counted: str  # zset: name of a task -> the last day since 1970 on which something of it was counted
+    lately: str  # list: the jobs that ended last, at most 200, JSON each; 1 day
+    counts_seen: str  # hash: requests that have been counted; 2 minutes
+    counts_seen_before: str  # hash: the same, of the minutes before
 
     def __init__(self, keys: Keyspace, number: int = 0, count: int = 1) -> None:
         super().__init__(partial(keys.shared, f"tasks:{number}"))
         self._streams = keys.channels_beside(self.bodies, "stream")
         self.number = number
         self.suffix = f".{number}" if count > 1 else ""
-        self.pending, self.unfollowed, self.passing, self.asked = self._parts(
-            "pending", "unfollowed", "passing", "asked"
-        )
-        self.outbox, self.unknown = self._parts("outbox", "unknown")
-        self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
-        self.seen_even, self.seen_odd = self._parts("seen_even", "seen_odd")
-        self.counted, self.lately = self._parts("counted", "lately")
-        self.counts_seen, self.counts_seen_before = self._parts("counts_seen", "counts_seen_before")
-        self.schedules, self.definitions, self.declared = self._parts("schedules", "definitions", "declared")
-        self.looks, self.looks_in_code, self.looked = self._parts("looks", "looks_in_code", "looked")
-        [self.paused_schedules] = self._parts("paused_schedules")
         self.schedule_changes = keys.channel(self.schedules, "schedules", str(number))
 
     def id_at(self, address: str) -> str:
@@ -126,7 +76,7 @@ class JobKeys(ClaimKeys, plugs="jobs"):
         return f"{address}.{self.number}"
 
     def result(self, job_id: str) -> str:
-        """The key of this job's result."""
+        """The key of this job's result: 'succeeded JSON' or 'cancelled ', for its `result_ttl`."""
         return self._parts(f"result:{job_id}")[0]
 
     def results(self, ids: Iterable[str]) -> tuple[str, ...]:
@@ -135,7 +85,7 @@ class JobKeys(ClaimKeys, plugs="jobs"):
         return tuple(start + job_id for job_id in ids)
 
     def kept_attempts(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """The keys of the attempts of these jobs that failed, once these have ended."""
+        """The keys of the attempts of these jobs that failed, once these have ended: as long as its result."""
         start = self._parts("kept_attempts:")[0]
         return tuple(start + job_id for job_id in ids)
 
@@ -152,7 +102,7 @@ class JobKeys(ClaimKeys, plugs="jobs"):
         return self._streams + job_id
 
     def counts(self, part: str) -> str:
-        """The key of the counts of a task on a day; see counts.py."""
+        """The hash of the counts of a task, by the digest of its name, on a day, for 15 days; see counts.py."""
         return self._parts(f"counts:{part}")[0]
 
     def queue(self, name: str) -> QueueKeys:
