@@ -36,14 +36,7 @@ class StrayClaim(NamedTuple):
 
 
 class Comparison(Call):
-    """The call that asks in what the server and a worker differ.
-
-    Args:
-        keys: The keys of everything claimed under its tag.
-        held: Its claims that have not ended.
-        number: Of its next claim, or of one that is not answered yet.
-        reconnects: How often its session has reconnected.
-    """
+    """The call that asks in what the server and a worker differ."""
 
     __slots__ = ("_next_place", "_reconnects", "_worker")
 
@@ -53,7 +46,7 @@ class Comparison(Call):
         known = [part for claimed in held for part in (claimed.id, claimed.place)]
         super().__init__(COMPARE(keys, claimed=keys.claimed(worker.holder), held=known))
         self._worker = worker
-        self._next_place = number * _PLACES
+        self._next_place = number * _PLACES  # of its next claim, or of one that is not answered yet
         self._reconnects = reconnects
 
     def answered(self, reply: Reply) -> None:

@@ -49,10 +49,6 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
 
     With several partitions a claim begins with another one each time.  One that had nothing is left out until its bell
     rings, so an idle consumer costs heartbeats; and one that does not answer is left out for a while.
-
-    Args:
-        places: The keys of each partition, and where to claim from.
-        to_the_front: Whether due entries go to the front of its queue.
     """
 
     def __init__(

@@ -90,11 +90,7 @@ class _Row(NamedTuple):
 
 
 class DeadLetters:
-    """The dead letters under one tag.
-
-    Args:
-        keys: The keys of everything claimed under that tag.
-    """
+    """The dead letters under one tag."""
 
     def __init__(self, ref: SessionRef, keys: ClaimKeys) -> None:
         self._ref = ref
@@ -126,11 +122,7 @@ class DeadLetters:
         return found[0].read() if found else None
 
     async def replay(self, letters: Iterable[Replayed], queue: QueueKeys) -> int:
-        """Put these at the back of this queue, as if they were new; returns how many were in the dead-letter list.
-
-        Args:
-            letters: At most 250.
-            queue: Where they go.
+        """Put at most 250 at the back of this queue, as if they were new; returns how many were dead.
 
         Cost: 1 round trip.
         """

@@ -31,14 +31,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds for which a partition tha
 
 
 class ClaimPartition(Generic[C]):
-    """One partition of a consumer: it claims by one worker after the other, a new one when the last was presumed dead.
-
-    Args:
-        number: Which one, from 0.
-        new_worker: Makes a worker that has not begun.
-        to_the_front: Whether due entries go to the front of its queue.
-        max_crashes: How many workers may die with something before it is dead-lettered, unless it says otherwise.
-    """
+    """One partition of a consumer: it claims by one worker after the other, a new one if the last was presumed dead."""
 
     def __init__(
         self,
@@ -85,10 +78,6 @@ class ClaimPartition(Generic[C]):
 
         May be cancelled: the next one is answered with the same.  One at a time.
 
-        Args:
-            count: How many at most.
-            send: As `WorkerLease.claim` has it.
-
         Raises:
             NotConnected: The consumer was closed.
             Unavailable: The server cannot be reached.
@@ -110,10 +99,6 @@ class ClaimPartition(Generic[C]):
         """The same, or None if no answer has come within so many seconds, or it was closed.
 
         The next claim waits for the same answer.
-
-        Args:
-            patience: Seconds; None to wait as long as it takes.
-            count: How many at most.
         """
         asked = self._asked = self._asked or asyncio.create_task(self.claim(count))
         await asyncio.wait([asked], timeout=patience)

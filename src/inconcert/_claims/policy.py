@@ -13,21 +13,11 @@ class Policy(Protocol):
     """Chooses the order of the queues for each claim."""
 
     def turn(self, count: int) -> tuple[Sequence[str], int]:
-        """The queues in the order in which the next claim checks them, and how many jobs to ask for.
-
-        Args:
-            count: How many jobs there is room for.
-        """
+        """The queues in the order in which the next claim checks them, and how many jobs to ask for."""
         ...
 
     def took(self, order: Sequence[str], count: int, queues: Iterable[str]) -> None:
-        """Record a claim.
-
-        Args:
-            order: The queues in the order in which it checked them.
-            count: How many jobs it asked for.
-            queues: The queue of each claimed job.
-        """
+        """Record a claim: the queues in the order of its look, how many jobs it asked for, and the queue of each."""
         ...
 
 

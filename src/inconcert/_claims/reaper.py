@@ -18,12 +18,6 @@ class Reaper:
 
     Any number of reapers may find the same worker: a script decides about its claims.  Entries with which too many
     workers died are dead-lettered: they may be what kills them.
-
-    Args:
-        keys: The keys of everything claimed under one tag.
-        max_crashes: How many, unless what was claimed says otherwise.
-        on_news: Called when something that has dependents was dead-lettered.
-        on_recovered: Called with the name of a queue, how many were requeued, and how many dead-lettered.
     """
 
     def __init__(
@@ -36,9 +30,9 @@ class Reaper:
     ) -> None:
         self._session = session
         self._keys = keys
-        self._max_crashes = max_crashes
-        self._on_news = on_news
-        self._on_recovered = on_recovered
+        self._max_crashes = max_crashes  # unless what was claimed says otherwise
+        self._on_news = on_news  # something that has dependents was dead-lettered
+        self._on_recovered = on_recovered  # given a queue, how many were requeued, and how many dead-lettered
         self._dead: set[str] = set()
         self._found = anyio.Event()
 

@@ -19,14 +19,9 @@ _MOST = 250  # in one script
 
 
 async def unsettle(session: Session, keys_of: Callable[[str], ClaimKeys], settled: Iterable[ClaimState]) -> None:
-    """Requeue these at the front of their queues; they count as done, and were not handed out.
+    """Requeue these at the front of their queues, the first in front; they count as done, and were not handed out.
 
     What others have been told of is lost: a job of a group, or one that others ran after.
-
-    Args:
-        session: The open session.
-        keys_of: The keys of what has this id.
-        settled: The first one to be claimed first.
     """
     places: dict[tuple[ClaimKeys, str], list[ClaimState]] = {}
     lost: list[str] = []

@@ -55,11 +55,7 @@ class Watchdog:
         self._has_ended = asyncio.Event()
 
     def start(self, lease: float) -> None:
-        """Start the thread, unless it has started.
-
-        Args:
-            lease: That of the workers, in seconds.
-        """
+        """Start the thread, unless it has started; the lease of the workers is in seconds."""
         if self._thread is None:
             self.turned_at = time.monotonic()
             thread = threading.Thread(target=self._run, args=(lease,), name="inconcert watchdog", daemon=True)

@@ -37,20 +37,14 @@ class ChannelMessage(NamedTuple):
 
 
 class ChannelSubscription:
-    """The messages on one channel, or on all that match a pattern, from `async with` on.
-
-    Args:
-        channel: The channel, or a glob.
-        is_pattern: Whether it is a glob.
-        buffer: How many messages may wait for `next`; one more drops the oldest.
-    """
+    """The messages on one channel, or on all that match a pattern, from `async with` on."""
 
     def __init__(self, session: Session, channel: str, *, is_pattern: bool = False, buffer: int = 1000) -> None:
         self.loop = session.loop
         self._pubsub = session.broadcasts
         self._channel = channel
         self._is_pattern = is_pattern
-        self._most = buffer
+        self._most = buffer  # messages that may wait for `next`; one more drops the oldest
         self._dropped: Gap | None = None  # what was missed before the first of the items
         self._items: deque[ChannelMessage | Gap] = deque()
         self._news = asyncio.Event()

@@ -10,11 +10,7 @@ StateT = TypeVar("StateT", bound=LeaseState)
 
 
 class HeldLease(Generic[StateT]):
-    """The right to act for a time, until it is released, or lost.
-
-    Args:
-        state: The engine of the lease, which lives as long as this does.
-    """
+    """The right to act for a time, until it is released, or lost."""
 
     __slots__ = ("__weakref__", "_state")
 

@@ -16,11 +16,6 @@ T = TypeVar("T")
 async def retry_until_answered(log: logging.Logger, what: str, ask: Callable[[], Awaitable[T]]) -> T:
     """Make a request, and repeat it after a pause while the server cannot be asked or does not answer.
 
-    Args:
-        log: Where failures are logged.
-        what: The request, as log lines name it.
-        ask: Makes the request; may be repeated after a failure.
-
     Raises:
         InconcertError: An error that a repetition cannot help, such as NotConnected.
     """

@@ -65,12 +65,7 @@ class Conditions(NamedTuple):
 
 
 class Safeguards:
-    """Holds grants back until the conditions are met.
-
-    Args:
-        pool_of: Says where a connection to the master of a key comes from.
-        timeout: How long a call may take, reconnecting included, in seconds.
-    """
+    """Holds grants back until the conditions are met."""
 
     def __init__(
         self, conditions: Conditions, keys: Keyspace, pool_of: Callable[[str], Pool], *, timeout: float
@@ -78,7 +73,7 @@ class Safeguards:
         self._guard = conditions.failover_guard
         self._count = conditions.replicas
         self._keys = _MasterKeys(*keys.shared("namespace", "master"))
-        self._pool_of = pool_of
+        self._pool_of = pool_of  # where a connection to the master of a key comes from
         self._timeout = timeout
         self._replicas: dict[Pool, Replicas] = {}  # of each master that has granted something
         self._closing: set[asyncio.Task[None]] = set()
@@ -112,11 +107,7 @@ class Safeguards:
             raise Unavailable(f"{what}; give the user the right to INFO") from error
 
     def guard(self, master_for: float) -> None:
-        """Hand out nothing until the master has been one for long enough.
-
-        Args:
-            master_for: How long it has been one, in seconds.
-        """
+        """Hand out nothing until the master, which has been one for so many seconds, has been one for long enough."""
         self._guarded_until = time.monotonic() + self._guard - master_for
 
     async def admit(self, leases: Sequence["PermitState"], *, waits: bool) -> bool:

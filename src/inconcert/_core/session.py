@@ -169,11 +169,7 @@ class Session(Origin):
 
 
 class SessionRef:
-    """The way to the session that is open now, for primitives that are made before the coordinator opens.
-
-    Args:
-        keys: The keys of the coordinator's namespace.
-    """
+    """The way to the session that is open now, for primitives that are made before the coordinator opens."""
 
     def __init__(self, keys: Keyspace) -> None:
         self.keys = keys

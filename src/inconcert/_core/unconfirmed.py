@@ -20,15 +20,7 @@ _OFTEN = 20.0  # seconds of life at most that count for how soon a withdrawal is
 
 
 class Unconfirmed:
-    """One release, from its first failure until it is confirmed, or the lease has lapsed.
-
-    Args:
-        kind: What was held, such as `lock`.
-        holder: Who held it.
-        deadline: When it lapses, by the local monotonic clock.
-        ttl: Life between renewals, in seconds.
-        send: Sends the release; `failed` is called if it fails again.
-    """
+    """One release, from its first failure until it is confirmed, or the lease has lapsed."""
 
     __slots__ = (
         "__weakref__",
@@ -50,10 +42,10 @@ class Unconfirmed:
         self.kind = kind
         self.name = name
         self.holder = holder
-        self.deadline = deadline
+        self.deadline = deadline  # when it lapses, by the local monotonic clock
         self.renew_at = deadline
-        self._ttl = ttl
-        self._send = send
+        self._ttl = ttl  # life between renewals, in seconds
+        self._send = send  # sends the release; `failed` is called if it fails again
         self._call: asyncio.Future[Any] | None = None  # that is under way
         self._may_have_run = False
         self._outcome: bool | None = None  # whether it was still held; None while that is not known

@@ -6,13 +6,7 @@ from pathlib import Path
 
 
 def check_function(what: str, function: object, example: str) -> None:
-    """Raise TypeError unless this can be called.
-
-    Args:
-        what: The thing that is to run it, for the error.
-        function: What was given for it.
-        example: How it is given.
-    """
+    """Raise TypeError unless this can be called."""
     if not callable(function):
         raise TypeError(
             f"{what} is to run {function!r}, which is not a function; give a name, a function and its "

@@ -9,11 +9,7 @@ from inconcert.queues.waiter import LONGEST_WAIT, SHORTEST_WAIT, QueueWaiter
 
 
 class Join(QueueWaiter):
-    """A call that waits until no item is left that is not acknowledged or dead-lettered.
-
-    Args:
-        name: The queue's name.
-    """
+    """A call that waits until no item is left that is not acknowledged or dead-lettered."""
 
     verb = "join"
 

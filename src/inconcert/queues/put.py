@@ -90,16 +90,6 @@ def was_put_in(answer: Reply) -> bool:
 class NewItems:
     """Items on their way in, all of them or none: they have ids, and are signed.
 
-    Args:
-        origin: Where they come from.
-        name: The queue's name.
-        items: The items to put in.
-        codec: How they are written.
-        order: To which end.
-        delay: After how many seconds they may be taken.
-        maxsize: How many the queue may hold; None for any number.
-        item_id: The id of the one item, which is put in unless there is one with this id; None for a new one.
-
     Raises:
         ValueError: There are more than 500, or than `maxsize`.
         InvalidName: No item can have this id.
@@ -117,7 +107,7 @@ class NewItems:
         order: QueueOrder,
         delay: float,
         maxsize: int | None,
-        item_id: str | None = None,
+        item_id: str | None = None,  # of the one item, which is put in unless there is one with this id
     ) -> None:
         most = min(_MOST, maxsize or _MOST)
         if len(items) > most:

@@ -14,21 +14,15 @@ SHORTEST_WAIT, LONGEST_WAIT = 2.0, 5.0  # seconds after which a waiter asks agai
 
 
 class QueueWaiter(InboxReceiver):
-    """Waits for messages to one address.
-
-    Args:
-        queue: The name of the queue.
-        key: Of whose scripts.
-        address: To whom they send.
-    """
+    """Waits for messages to one address."""
 
     verb: ClassVar[Literal["put", "join"]]  # what was called
 
     def __init__(self, session: Session, queue: str, key: str, address: str) -> None:
         self._session = session
-        self._key = key
+        self._key = key  # of whose scripts
         self.queue = queue
-        self.address = address
+        self.address = address  # to whom they send
         self.since = time.monotonic()  # since when, by the local monotonic clock
         self._told = session.loop.create_future()
 

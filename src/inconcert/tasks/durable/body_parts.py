@@ -5,11 +5,7 @@ from weakref import ref
 
 
 class BodyPart:
-    """A part of the body of one attempt, as long as it is referred to.
-
-    Args:
-        attempt: The steps of the attempt.
-    """
+    """A part of the body of one attempt, as long as it is referred to."""
 
     __slots__ = ("__weakref__", "attempt", "is_under_way")
 

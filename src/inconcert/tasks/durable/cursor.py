@@ -10,14 +10,7 @@ from inconcert.tasks.durable.kept_step import Position, StepCall
 
 
 class Cursor:
-    """A loop of this attempt.
-
-    Args:
-        name: Its name, as a step.
-        call: The call as which it is kept.
-        position: How far it is.
-        number: Its number as a step; 0 before it was kept.
-    """
+    """A loop of this attempt."""
 
     __slots__ = ("begun", "call", "is_saved", "loop", "name", "number", "position", "saved_at")
 
@@ -25,7 +18,7 @@ class Cursor:
         self.name = name
         self.call = call
         self.position = position
-        self.number = number
+        self.number = number  # as a step; 0 before it was kept
         self.saved_at = time.monotonic()  # when it was kept, by the monotonic clock
         self.is_saved = True  # whether its position was kept
         self.loop: ref[object] | None = None  # what goes through its items now; None before, and once that has failed

@@ -19,14 +19,7 @@ T = TypeVar("T")
 
 
 class Loop(Generic[T]):
-    """The items that a loop has not done yet.
-
-    Args:
-        steps: The steps of the attempt.
-        name: Which loop of the job.
-        items: What to go through.
-        key: Gives the identity of an item, as JSON.
-    """
+    """The items that a loop has not done yet."""
 
     __slots__ = (
         "__weakref__",
@@ -47,7 +40,7 @@ class Loop(Generic[T]):
         self._steps = steps
         self._name = name
         self._items: AsyncIterator[T] | Iterator[T] = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
-        self._key = key
+        self._key = key  # gives the identity of an item, as JSON
         self._cursor: Cursor | None = None  # until it begins
         self._has_begun = False  # and has passed over what is done
         self._has_failed = False  # its items have, and have given no other since

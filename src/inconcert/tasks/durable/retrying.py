@@ -49,19 +49,14 @@ class Retrying:
 
 
 class StepTries:
-    """Runs the function of a step as often as it may be tried.
-
-    Args:
-        retry: How often; None for once.
-        timeout: Longest time of each try, in seconds; None for any.
-    """
+    """Runs the function of a step as often as it may be tried."""
 
     __slots__ = ("_name", "_retry", "_stopped", "_timeout")
 
     def __init__(self, name: str, retry: Retrying | None, timeout: float | None) -> None:
         self._name = name
         self._retry = retry or Retrying(1)
-        self._timeout = timeout
+        self._timeout = timeout  # longest time of each try, in seconds; None for any
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:

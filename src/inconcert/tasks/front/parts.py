@@ -19,11 +19,7 @@ if TYPE_CHECKING:  # a worker is imported when it runs
 
 
 class TaskParts:
-    """The parts of one coordinator.
-
-    Args:
-        partitions: Over how many slots of a cluster jobs are spread.
-    """
+    """The parts of one coordinator."""
 
     def __init__(self, ref: SessionRef, partitions: int) -> None:
         self.ref = ref

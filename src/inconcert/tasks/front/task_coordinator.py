@@ -52,14 +52,7 @@ L = TypeVar("L", bound=Callable[[], AbstractAsyncContextManager[object]])
 
 
 class TaskCoordinator:
-    """The part of a coordinator that is about tasks.
-
-    Args:
-        ref: Refers to the open session.
-        partitions: Over how many slots of a cluster jobs are spread.
-        heartbeat_lease: Seconds of silence after which a worker counts as dead.
-        count_jobs: Whether the jobs that end are counted.
-    """
+    """The part of a coordinator that is about tasks."""
 
     def __init__(
         self, ref: SessionRef, partitions: int, *, heartbeat_lease: float = HEARTBEAT_LEASE, count_jobs: bool = True

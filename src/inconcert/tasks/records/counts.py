@@ -136,11 +136,7 @@ class Lately(NamedTuple):
 
 
 class TaskCounters:
-    """The counts of all tasks.
-
-    Args:
-        jobs: The keys of all jobs; the counts are in the first partition.
-    """
+    """The counts of all tasks."""
 
     def __init__(self, ref: SessionRef, keyspace: JobKeyspace) -> None:
         self._ref = ref

@@ -109,16 +109,6 @@ class Rate:
 class TaskLimits:
     """The limits of a task's jobs.
 
-    Args:
-        limit: Of all its jobs; None for no limit.
-        key: The key of a job; None for none.
-        key_limit: How many jobs of each key run at once; None for no limit.
-        rate: How many of all its jobs begin in a period; None for no limit.
-        share: Whether keys take turns.
-        key_order: `strict` if a job of a key begins when the one before it has ended; None for no such order.
-        key_on_dead: Whether a key in strict order stops at a dead job, or goes on; None for `stop`.
-        cost: What a job takes of the rate; None for 1.
-
     Raises:
         TypeError: The limit is not a `Limit`, the rate not a `Rate`, the key not a function, or share not a bool.
         ValueError: A key is given without key_limit, share, key_order or a rate of keys, or one of these without it;
@@ -126,11 +116,11 @@ class TaskLimits:
             not a whole number of at least 1; or a cost is given without a rate, or is more than its burst.
     """
 
-    limit: Limit | None = None
-    key: JobKey | None = None
-    key_limit: int | None = None
+    limit: Limit | None = None  # of all its jobs
+    key: JobKey | None = None  # the key of a job
+    key_limit: int | None = None  # how many jobs of each key run at once
     rate: Rate | None = None
-    share: bool = False
+    share: bool = False  # whether keys take turns
     key_order: KeyOrder | None = None
     key_on_dead: KeyOnDead | None = None
     cost: JobCost | None = None

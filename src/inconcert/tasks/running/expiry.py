@@ -20,9 +20,6 @@ class Expiry:
     """Looks at the first 1,000 jobs of such queues, and at about as many that wait, the next ones in each turn.
 
     Any number may look at once, without a lock.  The server's clock decides.
-
-    Args:
-        relay: Passes on what ends here to those that wait for it.
     """
 
     def __init__(self, session: Session, jobs: JobKeyspace, relay: Relay) -> None:

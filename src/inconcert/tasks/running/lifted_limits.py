@@ -23,12 +23,7 @@ _AT_ONCE = 50  # limits that a script looks at
 
 
 class LiftedLimits:
-    """Lifts what the server knew of when the worker started, and its tasks do not have: what comes later is newer.
-
-    Args:
-        queues: The queues that the consumer serves.
-        registry: The tasks of this process.
-    """
+    """Lifts what the server knew of when the worker started, and its tasks do not have: what comes later is newer."""
 
     def __init__(self, session: Session, jobs: JobKeyspace, queues: Collection[str], registry: Registry) -> None:
         self._session = session

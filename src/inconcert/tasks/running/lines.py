@@ -29,11 +29,7 @@ _AFTER_A_FAILURE = 1.0  # seconds
 
 
 class Lines:
-    """Looks when it starts, when it is asked to, and when the server said. Any number may work at once, without a lock.
-
-    Args:
-        registry: The tasks of this process.
-    """
+    """Looks when it starts, when it is asked to, and when the server said; any number may work at once."""
 
     def __init__(self, session: Session, jobs: JobKeyspace, registry: Registry) -> None:
         self._session = session

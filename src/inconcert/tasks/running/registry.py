@@ -18,12 +18,7 @@ N = TypeVar("N", Limit, Rate)
 
 
 class Registry:
-    """Knows the functions that jobs run.
-
-    Args:
-        enqueuing: Sends their jobs to the server.
-        histories: How their jobs have ended.
-    """
+    """Knows the functions that jobs run."""
 
     def __init__(self, enqueuing: EnqueueBatcher, histories: Histories) -> None:
         self._enqueuing = enqueuing
@@ -77,10 +72,6 @@ class Registry:
 
     def schedule(self, schedule: Schedule, *, are_spread: bool = False) -> None:
         """Run a task on a schedule.
-
-        Args:
-            schedule: Which, and when.
-            are_spread: Whether jobs are spread over several partitions.
 
         Raises:
             TypeError: It is not a task, or it or its key cannot be called without arguments.

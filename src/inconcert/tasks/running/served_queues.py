@@ -28,12 +28,6 @@ class ServedQueues:
     In the same turn it lifts the limits that tasks have no longer, and ends jobs that have expired unclaimed.
 
     It checks the queues of the tasks of this process, and those that any consumer has served in the last day.
-
-    Args:
-        jobs: The keys of all jobs; the consumers of queues are known in their first partition.
-        queues: The queues that the consumer serves.
-        registry: The tasks of this process.
-        expiry: Ends jobs that expire where no worker claims them.
     """
 
     def __init__(

@@ -51,9 +51,6 @@ class Asker:
     """Lets jobs that wait ask again for parents in other partitions, because a master may have gone back in time.
 
     The server says when to ask next, so any number of askers cause as much work as one.
-
-    Args:
-        relay: Passes on the jobs that are found.
     """
 
     def __init__(self, session: Session, jobs: JobKeyspace, relay: Relay) -> None:

@@ -44,9 +44,6 @@ class Tally:
 
     Of jobs that end in the same turn of the loop it looks at one of each task: the last one stands for the others
     where it is said how long they took.
-
-    Args:
-        is_on: Whether it counts at all.
     """
 
     def __init__(self, session: Session, jobs: JobKeyspace, *, is_on: bool) -> None:

@@ -45,11 +45,6 @@ def queue_of(envelope: Envelope, queue: str, task: Task[Any, Any]) -> str:
 def lacking(said: Envelope, queue: str, task: Task[Any, Any]) -> tuple[bytes, Envelope] | None:
     """The part of a job for scripts, and its envelope, if its stored form lacks terms; None if it has all.
 
-    Args:
-        said: Its envelope, as it is stored.
-        queue: In which its limits count.
-        task: Its task.
-
     Raises:
         Exception: The arguments do not fit the function, or what its `key=` raises.
     """

@@ -29,12 +29,6 @@ Address: TypeAlias = Any  # of a client; its form depends on the family
 class ThreadedServer(ThreadingHTTPServer):
     """Serves from when it is made until it is closed.
 
-    Args:
-        host: The address to listen on.
-        port: The port; 0 for any that is free.
-        handler: Answers one connection, in a thread.
-        name: Of the thread that accepts connections.
-
     Raises:
         OSError: It cannot listen there.
     """

@@ -46,12 +46,7 @@ def replacing_job(job: NewJob, origin: Origin) -> ReplacingJob | None:
 
 
 class DebouncedJob:
-    """A job on its way in, which may replace one that waits.
-
-    Args:
-        job: The job, if it is a new one.
-        key_ring: The keys that sign it.
-    """
+    """A job on its way in, which may replace one that waits."""
 
     __slots__ = ("_key_ring", "_numbers", "_place", "_waits", "job")
 

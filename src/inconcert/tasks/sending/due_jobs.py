@@ -8,14 +8,7 @@ from inconcert.tasks.sending.draft import Draft, stored_as
 
 
 class DueJobs:
-    """One job for each of these instants.
-
-    Args:
-        task: The name of the task.
-        queue: Where they go.
-        instants: In server ms, in order.
-        draft: Instant -> the id of its job, and the job.
-    """
+    """One job for each of these instants, which are in server ms and in order."""
 
     def __init__(
         self,

@@ -22,12 +22,7 @@ _ADDED, _COME_AGAIN = 1, 3  # what the script answers
 
 
 class NewestJob:
-    """A job on its way in, which replaces the one that has its unique name.
-
-    Args:
-        job: The job, as a new one.
-        origin: Who enqueues it.
-    """
+    """A job on its way in, which replaces the one that has its unique name."""
 
     __slots__ = ("_known", "_numbers", "_origin", "_place", "job")
 

@@ -10,12 +10,7 @@ from inconcert.tasks.sending.draft import Draft, NewJob
 
 
 class Traced:
-    """Jobs are enqueued in this block.
-
-    Args:
-        observers: Are told.
-        drafts: The jobs, at least one.
-    """
+    """Jobs are enqueued in this block."""
 
     __slots__ = ("_tracing", "jobs", "trace")
 
