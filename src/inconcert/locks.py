@@ -61,7 +61,6 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
 
     Raises:
         ValueError: There is no name, a name twice, or more than 100; `ttl` is not above 0, or `timeout` is below 0.
-        InvalidName: A name is empty or longer than 512 bytes.
     """
 
     def __init__(

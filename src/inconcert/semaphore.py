@@ -86,7 +86,6 @@ class Semaphore(Permits[Lease]):
         Raises:
             AcquireTimeout: They were not free in time, or the server did not answer in time, as `__cause__` and the
                 message say; the waiter has left the line.
-            ValueError: `permits` or `timeout` is out of its range.
             Unavailable: The server could not be asked, or is unreachable when the time is up; nothing was acquired.
             OutcomeUnknown: The server did not answer; a grant that it made is released or lapses.
 
@@ -106,7 +105,6 @@ class Semaphore(Permits[Lease]):
             What was acquired, or None.
 
         Raises:
-            ValueError: `permits` is out of its range.
             OutcomeUnknown: The server did not answer; a grant that it made is released or lapses.
         """
         if permits is not None:

@@ -6,12 +6,7 @@ from pathlib import Path
 from tests.support.each import each
 from tests.support.pages import DOCS, ROOT
 
-SOURCES = sorted(
-    path
-    for path in (ROOT / "src" / "inconcert").rglob("*.py")
-    if not {"_claims", "_core", "queues", "durable", "front", "records", "running", "sending"} & set(path.parts)
-    and path.name not in ("locks.py", "semaphore.py")
-)
+SOURCES = sorted((ROOT / "src" / "inconcert").rglob("*.py"))
 REPEATED = re.compile(
     r"""^\ +(?:
     NotConnected:\ The\ (?:coordinator|producer)\ (?:is|was)\ (?:not\ open|closed|closing)

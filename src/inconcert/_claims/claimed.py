@@ -429,8 +429,6 @@ class Claimed(Generic[S]):
             NotConnected: This is another event loop than the one on which it was claimed.
             Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
             OutcomeUnknown: The server did not answer. It is sent again then, too.
-
-        Cost: 1 round trip.
         """
         self._check_loop()
         self._state.end_in_body()
@@ -444,8 +442,6 @@ class Claimed(Generic[S]):
             NotConnected: This is another event loop than the one on which it was claimed.
             Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
             OutcomeUnknown: The server did not answer. It is sent again then, too.
-
-        Cost: 1 round trip.
         """
         self._check_loop()
         self._state.end_in_body()

@@ -114,18 +114,12 @@ class DeadLetters:
         return [row.read() for row in found.values()]
 
     async def find(self, dead_id: str) -> DeadLetter | None:
-        """The one with this id; None if it is not in the dead-letter list.
-
-        Cost: 1 round trip.
-        """
+        """The one with this id; None if it is not in the dead-letter list."""
         _, found = await self._read(dead_id, 0, 1)
         return found[0].read() if found else None
 
     async def replay(self, letters: Iterable[Replayed], queue: QueueKeys) -> int:
-        """Put at most 250 at the back of this queue, as if they were new; returns how many were dead.
-
-        Cost: 1 round trip.
-        """
+        """Put at most 250 at the back of this queue, as if they were new; returns how many were dead."""
         session = self._ref.session
         parts = [part for letter in letters for part in letter]
         request = session.new_address()

@@ -57,7 +57,6 @@ class ChannelSubscription:
         """Subscribe: when this returns, everything published from now on is received.
 
         Raises:
-            NotConnected: The coordinator is closing.
             Unavailable: The server did not confirm in time, or refused.
         """
         await self._pubsub.listen(self._channel, self, is_pattern=self._is_pattern)

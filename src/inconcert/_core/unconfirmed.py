@@ -60,7 +60,6 @@ class Unconfirmed:
         """True if it was still held when it was released; asks now if that is not known.
 
         Raises:
-            NotConnected: The coordinator was closed.
             Unavailable: The server refuses it still, and it is sent again.
             OutcomeUnknown: The server did not answer, and it is sent again.
         """

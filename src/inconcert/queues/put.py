@@ -92,7 +92,6 @@ class NewItems:
 
     Raises:
         ValueError: There are more than 500, or than `maxsize`.
-        InvalidName: No item can have this id.
         InvalidPayload: One cannot be sent, or they are larger than 8 MiB together.
     """
 

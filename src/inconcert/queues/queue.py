@@ -317,9 +317,6 @@ class Queue(Generic[T]):
         Args:
             limit: How many at most, 1 to 1,000.
 
-        Raises:
-            ValueError: `limit` is out of its range.
-
         Cost: 1 round trip, and 1 for each further MiB.
         """
         whole("limit", limit, most=1_000)
@@ -350,9 +347,6 @@ class Queue(Generic[T]):
 
         Args:
             limit: How many at most, 1 to 1,000.
-
-        Raises:
-            ValueError: `limit` is out of its range.
 
         Cost: 1 round trip, and 1 for each further MiB.
         """

@@ -126,7 +126,6 @@ class Steps:
                 undone.
 
         Raises:
-            InvalidName: `name` is empty or longer than 512 bytes.
             StepChanged: What was kept is of another function or for other arguments, or does not have the type.
             StepRefused: The name was used before in this attempt, or the job has too many steps or too large ones.
             InvalidPayload: The result is not JSON, or too large.

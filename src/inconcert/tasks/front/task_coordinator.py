@@ -113,7 +113,6 @@ class TaskCoordinator:
 
         Raises:
             ValueError: `jobs` is out of its range, or another number was given for this name.
-            InvalidName: The name is empty or longer than 512 bytes.
         """
         from inconcert.tasks.records.limits import Limit
 
@@ -133,7 +132,6 @@ class TaskCoordinator:
 
         Raises:
             ValueError: A number is out of its range, or others were given for this name.
-            InvalidName: The name is empty or longer than 512 bytes.
         """
         from inconcert.tasks.records.limits import Rate
 
@@ -373,8 +371,6 @@ class TaskCoordinator:
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
             InvalidName: A name is empty or longer than 512 bytes, or an entry of `after` is not a job id.
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
-            Unavailable: The server could not be asked; nothing was added.
-            OutcomeUnknown: The server did not answer; the job may have been added.
 
         Cost: 1 round trip. The first of a turn of the event loop is sent at once if nothing is under way; all others
             of the turn share one for each queue.

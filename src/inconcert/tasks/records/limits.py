@@ -49,7 +49,6 @@ class Limit:
 
     Raises:
         ValueError: `jobs` is not a whole number of at least 1.
-        InvalidName: The name is empty or longer than 512 bytes.
     """
 
     jobs: int
@@ -79,7 +78,6 @@ class Rate:
     Raises:
         ValueError: `jobs`, `per` or `burst` is out of range; `burst` jobs may need 10 years; or it has both a name and
             `key`.
-        InvalidName: The name is empty or longer than 512 bytes.
     """
 
     jobs: int

@@ -86,8 +86,6 @@ class ClaimedJob(Claimed[JobState]):
             ValueError: `delay` is negative, or not a number.
             NotClaimed: It has already ended, or this worker was presumed dead.
             OutcomeUnknown: The server did not answer; the job may run again.
-
-        Cost: 1 round trip.
         """
         seconds = durations.delay(delay)
         self._check_loop()
@@ -107,8 +105,6 @@ class ClaimedJob(Claimed[JobState]):
             ValueError: `fraction` is not from 0 to 1.
             TypeError: `text` is not a string.
             NotClaimed: It has ended, or this worker was presumed dead.
-
-        Cost: 1 round trip.
         """
         if not _has_loop():
             asyncio.run_coroutine_threadsafe(self._state.progress(fraction, text), self._state.loop).result()

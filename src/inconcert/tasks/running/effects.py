@@ -34,7 +34,6 @@ class Effects:
             command: May be run again, also after later ones; its reply is 0 where the claim is lost.
 
         Raises:
-            NotConnected: The coordinator is closed.
             OutcomeUnknown: The worker was lost meanwhile, and the server has not answered.
             WrongState: A key holds something that is not ours.
         """
@@ -52,11 +51,7 @@ class Effects:
         return await effect.kept
 
     def keep_nowait(self, what: str, command: Command) -> asyncio.Future[Reply]:
-        """The same, sent at once; returns the future of its reply.
-
-        Raises:
-            NotConnected: The coordinator is closed.
-        """
+        """The same, sent at once; returns the future of its reply."""
         effect = _Effect(self, what, command, self._session.loop.create_future())
         self._session.channel.submit(effect)
         return effect.kept

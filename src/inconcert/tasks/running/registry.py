@@ -43,7 +43,6 @@ class Registry:
 
         Raises:
             ValueError: A task of this name is registered.
-            InvalidName: The name is empty or longer than 512 bytes.
         """
         task = Task(
             self._enqueuing,

@@ -89,11 +89,7 @@ class Worker:
         self._threads = anyio.CapacityLimiter(concurrency)  # anyio's own has room for 40, shared with the whole service
 
     async def run(self) -> None:
-        """Claim and run.
-
-        Raises:
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-        """
+        """Claim and run."""
         session, started_at = self._ref.session, time.monotonic()
         workers.add(self)
         self._say_what_it_serves(session)

@@ -186,8 +186,6 @@ class Group:
             GroupNotFound: There is no such group, or it ended a day ago.
             Unavailable: The server could not be asked; it is as it was.
             OutcomeUnknown: The server did not answer; it may be closed. Closing it again does no harm.
-
-        Cost: 1 round trip.
         """
         await self._close("closed")
 
@@ -196,7 +194,6 @@ class Group:
 
         Raises:
             GroupNotFound: There is no such group, or it ended a day ago.
-            Unavailable: The server could not be asked.
 
         Cost: 1 round trip, O(1).
         """
@@ -216,7 +213,6 @@ class Group:
             ValueError: `start` is not a number from 0.
             GroupResultsGone: It keeps no results, or its callback has ended; also in the middle, instead of a gap.
             GroupNotFound: There is no such group, or it ended a day ago.
-            Unavailable: The server could not be asked.
 
         Cost: 1 round trip for 500 members, or 1 MiB of results; 2 if these have more than 16 KiB. Only these are in
             memory.

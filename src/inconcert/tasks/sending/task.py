@@ -99,8 +99,6 @@ class Task(Generic[P, R_co]):
         Raises:
             TypeError: The arguments do not fit the function.
             InvalidPayload: An argument would arrive changed, or all together exceed 1 MiB.
-            Unavailable: The server could not be asked; nothing was added.
-            OutcomeUnknown: The server did not answer; the job may have been added.
 
         Cost: 1 round trip. The first of a turn of the event loop is sent at once if nothing is under way; all others
             of the turn share one for each queue.
