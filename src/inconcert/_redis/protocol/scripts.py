@@ -30,7 +30,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -48,7 +48,8 @@ _TEXT = re.compile(r"'[^'\n]*'|--.*")
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
 _COUNT_OF = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD", "string": "STRLEN"}
 _HAS_ROOM = "local has_room = false", "local has_room = true"
-
+_FEW = 10  # arguments; the number of fewer is one digit
+_COUNT = len(b"*9\r\n")  # with which such a number of parts begins
 
 Binder = Callable[..., "Command"]
 
@@ -68,6 +69,8 @@ class Command(NamedTuple):
     def pack(self) -> bytes:
         """The bytes that run it, if the server has the script in its cache."""
         script, keys, args = self
+        if script.has_few_keys and len(args) < _FEW:
+            return _beginning(script, keys, len(args)) + pack_parts(args)[_COUNT:]
         return pack_parts(("EVALSHA", script.sha, len(keys), *keys, *args))
 
     def pack_with_source(self) -> bytes:
@@ -79,6 +82,13 @@ class Command(NamedTuple):
         return self._replace(script=self.script.with_room)
 
 
+@lru_cache(maxsize=1024)  # the same come again: they take as long to pack as the arguments, or longer
+def _beginning(script: "Script", keys: tuple[str, ...], count: int) -> bytes:
+    """The bytes of a command with these keys up to its arguments, of which there are so many."""
+    packed = pack("EVALSHA", script.sha, len(keys), *keys)
+    return b"*%d" % (3 + len(keys) + count) + packed[packed.index(b"\r") :]
+
+
 class Script:
     """One script, ready to be called.
 
@@ -88,12 +98,14 @@ class Script:
 
     Attributes:
         name: Such as `permits/acquire`.
+        has_few_keys: Whether its header names each of its keys.
     """
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self._text = text
         self._header = parameters(text)
+        self.has_few_keys = not any(each.array == "KEYS" and each.has_any_length for each in self._header)
         self._binders: dict[tuple[type, ...], Binder] = {}
 
     @cached_property
