@@ -225,13 +225,13 @@ class _Downgrade(ReleaseCall):
         self._writer = lease.holder
 
     def answered(self, reply: Reply) -> None:
-        was_held, *_ = reply
+        was_held = self.held(reply)
         if not was_held:
             self._lease.renewed(is_held=False, asked_at=0.0)
         elif self._lease.is_released:
             # After a SCRIPT FLUSH it is sent again, behind a release that found nothing yet.
             self._lease.release_nowait()
-        super().answered(reply)
+        super().answered(was_held)
 
     def failed(self, error: InconcertError) -> None:
         if not isinstance(error, OutcomeUnknown):  # it was not run

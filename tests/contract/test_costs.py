@@ -46,7 +46,7 @@ class Cost(NamedTuple):
 
 
 COSTS = {
-    "a lock, taken and released": Cost(bytecodes=2034, commands=9, sent=537),
+    "a lock, taken and released": Cost(bytecodes=2052, commands=9, sent=510),
     "a job, enqueued alone": Cost(bytecodes=1054, commands=6, sent=486),
     "a job, enqueued with many": Cost(bytecodes=244, commands=0, sent=134),
     "a job, run with many": Cost(bytecodes=1170, commands=0.9, sent=160),  # how many end in one turn differs a little
@@ -56,8 +56,8 @@ COSTS = {
     "an item, put, taken and acknowledged": Cost(bytecodes=3388, commands=35, sent=1280),
 }
 FUNCTIONS = {  # how many a script makes until it usually returns, and where that is
-    "permits/acquire": (0, "    return {now_us, 0}"),
-    "permits/release": (0, "  return {held}"),
+    "permits/acquire": (0, "    return now_us"),
+    "permits/release": (0, "  return held"),
     "tasks/enqueue_plain": (0, "if not first or first == '1' then"),
     "tasks/enqueue": (11, "return answer"),
     "tasks/watch": (1, "  return if_small({status, about, ''}, #ended)"),

@@ -29,18 +29,21 @@ class Bench:
         """A holder beside whom nobody may hold."""
         return f"{self.me}9w"
 
-    async def run(self, name: str, **named: Argument) -> Reply:
+    async def run(self, name: str, **named: Argument | tuple[Argument, ...]) -> Reply:
         """Run a script once."""
         return await self.concert._ref.session.run(command_of(name, self.keys, **named))
 
     async def acquire(self, holder: str, *, ticket: int = 0, limit: int = 1) -> Reply:
         """Run the script that acquires; joins the line by default."""
-        terms = {"limit": limit, "ttl_ms": 30_000, "handoff_ms": 2_000}
-        return await self.run("permits/acquire", holder=holder, **terms, ticket=ticket, inboxes=self.inboxes)
+        line = f"{limit}:2000 {ticket} {self.inboxes}"
+        reply = await self.run("permits/acquire", holder=holder, ttl_ms=30_000, line=line)
+        return [reply, 0] if isinstance(reply, int) else reply
 
     async def release(self, place: str = "", *, ended: str = "") -> Reply:
         """Run the script that gives back what was never waited for; or with a place what was, or leaves the line."""
-        return await self.run("permits/release", holder=self.me, inboxes=self.inboxes, place=place, ended=ended)
+        special: Any = (place, ended) if place or ended else ()
+        reply = await self.run("permits/release", holder=self.me, inboxes=self.inboxes, special=special)
+        return [reply] if isinstance(reply, int) else reply
 
     async def renew(self) -> Reply:
         """Run the script that renews."""
@@ -48,7 +51,8 @@ class Bench:
 
     async def downgrade(self) -> Reply:
         """Run the script that makes a writer a reader."""
-        return await self.run("permits/downgrade", holder=self.writer, inboxes=self.inboxes, heir=self.me)
+        reply = await self.run("permits/downgrade", holder=self.writer, inboxes=self.inboxes, heir=self.me)
+        return [reply] if isinstance(reply, int) else reply
 
     async def acquire_several(self, first: PermitKeys, second: PermitKeys, *holders: str) -> Reply:
         """Run the script that acquires two locks at once."""
@@ -102,7 +106,7 @@ async def acquire_several_permits(bench: Bench) -> None:
         assert await bench.run("permits/renew", holder=wide, ttl_ms=30_000) == 1
         assert len(await raw(bench.concert).zrangebyscore(bench.keys.holders, short + 19_000, "+inf")) == 3
     for held in 1, 0:
-        assert await bench.run("permits/release", holder=wide, inboxes=bench.inboxes, place="", ended="") == [held]
+        assert await bench.run("permits/release", holder=wide, inboxes=bench.inboxes, special=("", "")) == held
         assert await bench.holders() == []
 
 

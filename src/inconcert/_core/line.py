@@ -154,14 +154,15 @@ class ReleaseCall(Call):
         self._lines = lines
 
     def answered(self, reply: Reply) -> None:
-        _, *served = reply
-        self.serve(served)
-        super().answered(reply)
+        super().answered(self.held(reply))
 
-    def serve(self, served: Reply) -> None:
-        """Pass on what a reply says to waiters of this process: when to recheck, and grants; empty if nobody waits."""
-        if served:
-            self._lines.on_reply(self.key, *served)
+    def held(self, reply: Reply) -> int:
+        """1 if it was held. Passes on what a reply says to waiters of this process: when to recheck, and grants."""
+        if isinstance(reply, int):  # nobody waits
+            return reply
+        was_held, *served = reply
+        self._lines.on_reply(self.key, *served)
+        return int(was_held)
 
 
 class _Line:

@@ -63,7 +63,8 @@ def give_back(session: Session, keys: PermitKeys, holder: str, *, life: float, p
 
     def release() -> Call:
         inboxes = session.inboxes(keys.holders)
-        return ReleaseCall(session.lines, _RELEASE(keys, holder=holder, inboxes=inboxes, place=place, ended="unused"))
+        command = _RELEASE(keys, holder=holder, inboxes=inboxes, special=(place, "unused"))
+        return ReleaseCall(session.lines, command)
 
     Withdrawal(session, keys.holders, holder, release, life=life)
 
@@ -203,7 +204,8 @@ class PermitState(LeaseState):
         self.is_released = True
         self._renewal.remove(self)
         inboxes = self.session.inboxes(self.keys.holders)
-        command = _RELEASE(self.keys, holder=self.holder, inboxes=inboxes, place=self._place, ended=ended)
+        special = (self._place, ended) if self._place or ended or "x" in self.holder else ()
+        command = _RELEASE(self.keys, holder=self.holder, inboxes=inboxes, special=special)
         call = _Release(self, command)
         self.session.channel.submit(call)
         if self._acquired_at:
@@ -311,9 +313,7 @@ class _Release(ReleaseCall):
         self.lease = lease
 
     def answered(self, reply: Reply) -> None:
-        was_held, *served = reply
-        self.serve(served)
-        self.confirm(was_held=was_held == 1, sends=self.sends)
+        self.confirm(was_held=self.held(reply) == 1, sends=self.sends)
 
     def confirm(self, *, was_held: bool, sends: int) -> None:
         """Tell its caller. What was sent twice finds nothing the second time; in time, the first was a success."""

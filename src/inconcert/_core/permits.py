@@ -165,13 +165,13 @@ class Standing(NamedTuple):
 class _Terms:
     """Limit and times that a caller asks for."""
 
-    __slots__ = ("handoff_ms", "limit", "ttl", "ttl_ms")
+    __slots__ = ("limit", "line", "ttl", "ttl_ms")
 
     def __init__(self, limit: int, ttl: float, handoff: float) -> None:
         self.limit = limit
         self.ttl = ttl
         self.ttl_ms = milliseconds(ttl)
-        self.handoff_ms = milliseconds(min(ttl, handoff))
+        self.line = f"{limit}:{milliseconds(min(ttl, handoff))}"  # what the line says of it
 
 
 _terms = lru_cache(maxsize=256)(_Terms)  # a program has few of them, and makes many objects with each
@@ -227,15 +227,12 @@ class _Attempt(Place):
         return _ACQUIRE(
             self._keys,
             holder=self.address,
-            limit=self._terms.limit,
             ttl_ms=self._terms.ttl_ms,
-            handoff_ms=self._terms.handoff_ms,
-            ticket=self.ticket,
-            inboxes=self._session.inboxes(self._keys.holders),
+            line=f"{self._terms.line} {self.ticket} {self._session.inboxes(self._keys.holders)}",
         )
 
     def _take(self, reply: Reply) -> None:
-        token, is_after_loss, *line = reply
+        token, is_after_loss, *line = (reply, 0) if isinstance(reply, int) else reply
         if not self.done():
             if token:
                 place = self._place() if line or self.ticket > 0 else ""
@@ -259,5 +256,4 @@ class _Attempt(Place):
 
     def _place(self) -> str:
         """Its entry in the line."""
-        terms = self._terms
-        return f"{terms.limit}:{terms.handoff_ms}:{terms.ttl_ms} {self.address}"
+        return f"{self._terms.line}:{self._terms.ttl_ms} {self.address}"

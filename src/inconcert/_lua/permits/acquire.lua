@@ -1,13 +1,15 @@
 -- permits/acquire: take a permit, or join the line, or re-check from a place in it.
 --
 -- KEYS  holders waiters fence
--- ARGV  holder      string  'session.number', unique to this attempt; 'session.numberxN' takes N permits
--- ARGV  limit       number > 0
--- ARGV  ttl_ms      number > 0
--- ARGV  handoff_ms  integer > 0, life of a lease handed to a process that may be stopped, until extended
--- ARGV  ticket      number, -1 not to wait, 0 to join the line, otherwise the place to return to
--- ARGV  inboxes     prefix of each session's inbox channel
--- RETURNS  {token, is_after_loss} granted at once; 1 if a holder before has lost its lease, and no grant has told so yet
+-- ARGV  holder  string  'session.number', unique to this attempt; 'session.numberxN' takes N permits
+-- ARGV  ttl_ms  integer > 0
+-- ARGV  line    'limit:handoff_ms ticket inboxes', in one text because only a caller that finds no free permit needs these
+--               limit: of holders, > 0
+--               handoff_ms: life of a lease handed to a process that may be stopped, until extended
+--               ticket: -1 not to wait, 0 to join the line, otherwise the place to return to
+--               inboxes: prefix of each session's inbox channel
+-- RETURNS  token granted at once | {token, is_after_loss} the same; 1 if a holder before has lost its lease, and no grant has
+--          told so yet
 --          {token or 0, is_after_loss, now_ms, ticket, joined, retry_ms, grant, ...}: in line with that ticket (joined is 1
 --          if it was not before), and the grants to others of this session, in serve_line's form
 -- TWICE    a holder remains one, with a full lease and a new, larger token, and is told of a loss again; a waiter keeps
@@ -15,18 +17,20 @@
 -- COST     O(P log N), P permits, N holders and waiters
 
 -- The usual case comes first, because each run makes the functions of the others anew: nobody holds or waits, the caller
--- wants one permit, and the last token is older, with no loss noted beside it.
+-- wants one permit, and the last token is older, with no loss noted beside it.  It is written with few conversions and
+-- arguments of commands, which are most of its work.
 local HOUR_MS, REMEMBERED_MS = 3600000, 172800000  -- see next_token and remembered_ms
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
+local end_ms = now_ms + ttl_ms
 local is_free = redis.call('EXISTS', holders, waiters) == 0
-if is_free and not string.find(holder, 'x%d+$') then
-  local last = redis.call('SET', fence, string.format('%.0f', now_us), 'PX', HOUR_MS, 'GET')
+if is_free and not string.find(holder, 'x', 1, true) then  -- no other name has an x
+  local last = redis.call('SET', fence, now_us, 'PXAT', now_ms + HOUR_MS, 'GET')
   if not last or (tonumber(last) or now_us) < now_us then
-    redis.call('ZADD', holders, now_ms + ttl_ms, holder)
+    redis.call('ZADD', holders, end_ms, holder)
     redis.call('PEXPIRE', holders, ttl_ms + REMEMBERED_MS)
-    return {now_us, 0}
+    return now_us
   end
   redis.call('SET', fence, last, 'PX', HOUR_MS)  -- for next_token
 end
@@ -39,17 +43,19 @@ end
 -- @include hold
 -- @include serve_line
 local home = string.match(holder, '^(.*)%.')
+local terms, limit, ticket, inboxes = string.match(line, '^((%d+):%d+) (%S+) (.*)$')
+limit, ticket = tonumber(limit), tonumber(ticket)
 if not is_free then
   drop_places(waiters, drop_lapsed(holders, fence, now_ms), home)
   is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit, holder)
 end
 if is_free then
   local token, is_after_loss = next_token(fence, now_us)
-  is_after_loss = hold(holders, holder, now_ms + ttl_ms, ttl_ms, is_after_loss)
+  is_after_loss = hold(holders, holder, end_ms, ttl_ms, is_after_loss)
   return {tonumber(token), is_after_loss and 1 or 0}
 end
 
-local place = limit .. ':' .. handoff_ms .. ':' .. ttl_ms .. ' ' .. holder
+local place = terms .. ':' .. ttl_ms .. ' ' .. holder
 local is_mine = redis.call('ZSCORE', holders, holder)
 local joined = 0
 if ticket >= 0 and not is_mine then
@@ -67,7 +73,7 @@ is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit, holder
 local token, is_after_loss = 0, false
 if is_mine or is_free then
   token, is_after_loss = next_token(fence, now_us)
-  is_after_loss = hold(holders, holder, now_ms + ttl_ms, ttl_ms, is_after_loss)
+  is_after_loss = hold(holders, holder, end_ms, ttl_ms, is_after_loss)
 else
   extend_ttl(waiters, answer[1] + 60000)
 end

@@ -4,7 +4,7 @@
 -- ARGV  holder   string  'session.number', its mark included
 -- ARGV  inboxes  prefix of each session's inbox channel
 -- ARGV  heir     string  'session.number', its new name, for the rest of its lease
--- RETURNS  {held} no waiters | {held, retry_ms, grant, ...}: 1 if the heir holds now; the rest as in acquire
+-- RETURNS  held: no waiters | {held, retry_ms, grant, ...}: 1 if the heir holds now; the rest as in acquire
 -- TWICE    the same; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
 -- @include server_time
@@ -22,7 +22,7 @@ if ends then
 end
 local held = redis.call('ZSCORE', holders, heir) and 1 or 0
 if redis.call('EXISTS', waiters) == 0 then
-  return {held}
+  return held
 end
 local answer = serve_line(holders, waiters, fence, inboxes, home, now_us)
 return {held, unpack(answer)}

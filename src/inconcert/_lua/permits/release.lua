@@ -1,21 +1,23 @@
 -- permits/release: release a permit, or leave the line, and hand free permits to the first in line.
 --
 -- KEYS  holders waiters fence
--- ARGV  holder   string  'session.number'
--- ARGV  inboxes  prefix of each session's inbox channel
--- ARGV  place    'limit:handoff_ms:ttl_ms holder' of a holder that is or was in line; '' if it never was
--- ARGV  ended    '' in time | 'unused' never acted under | 'late' after its end, by the holder's clock | 'lost'
--- RETURNS  {held} no waiters | {held, retry_ms, grant, ...}: 1 if it was held; the rest as in acquire
--- TWICE    {0, ...}: it is no longer held; the line is served as far as permits are free
+-- ARGV  holder     string  'session.number'
+-- ARGV  inboxes    prefix of each session's inbox channel
+-- ARGV  special..  nothing if it had one permit, was never in line, and is released in time | place, ended
+--                  place: 'limit:handoff_ms:ttl_ms holder' of a holder that is or was in line; '' if it never was
+--                  ended: '' in time | 'unused' never acted under | 'late' after its end, by the holder's clock | 'lost'
+-- RETURNS  held: no waiters | {held, retry_ms, grant, ...}: 1 if it was held; the rest as in acquire
+-- TWICE    0 in place of held: it is no longer; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
-local is_wide = string.find(holder, 'x%d+$')
-local ends = ended ~= '' and redis.call('ZSCORE', holders, holder)
+local place, ended = ARGV[SPECIAL], ARGV[SPECIAL + 1]
+local is_wide = place and string.find(holder, 'x%d+$')
+local ends = place and ended ~= '' and redis.call('ZSCORE', holders, holder)
 local held = redis.call('ZREM', holders, holder)  -- first: it frees memory, so a full server accepts the rest
-if place ~= '' then
+if place and place ~= '' then
   redis.call('ZREM', waiters, place)
 end
 if not (ends or is_wide) and redis.call('EXISTS', waiters) == 0 then
-  return {held}  -- the usual case, before the functions of the others are made
+  return held  -- the usual case, before the functions of the others are made
 end
 -- @include drop_holder
 -- @include server_time
@@ -32,7 +34,7 @@ if ends then
   held = has_lapsed and 0 or held
 end
 if redis.call('EXISTS', waiters) == 0 then
-  return {held}
+  return held
 end
 -- @include drop_lapsed
 -- @include drop_places
