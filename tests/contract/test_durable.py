@@ -445,10 +445,10 @@ async def test_steps_fill_16_mib_to_the_last_byte(any_concert: Coordinator) -> N
             if len(sizes) == 15:
                 steps = state_of(current_job()).steps
                 empty = to_keep("15", StepCall(text.__qualname__, "0" * 16, Converter("", str)), b'""')
-                sizes.append(16 * 2**20 - steps._bytes - len(empty))
+                sizes.append(16 * 2**20 - steps.journal._bytes - len(empty))
                 raise NOW
             assert [len(result) for result in results] == sizes
-            assert state_of(current_job()).steps._bytes == 16 * 2**20
+            assert state_of(current_job()).steps.journal._bytes == 16 * 2**20
             if current_job().attempt == 2:
                 raise NOW
             await durable.step("one more", number)

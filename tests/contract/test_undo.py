@@ -22,7 +22,7 @@ from inconcert import (
     current_job,
     durable,
 )
-from inconcert.tasks.durable import steps
+from inconcert.tasks.durable import journal, steps
 from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.running.step_store import JobStepStore
 from tests.support.background import in_background
@@ -1100,7 +1100,7 @@ async def test_job_with_too_many_steps_is_undone(
     any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What undoes has room of its own."""
-    monkeypatch.setattr(steps, "_MOST", 4)
+    monkeypatch.setattr(journal, "_MOST", 4)
 
     @any_concert.task(max_attempts=1)
     async def buy() -> None:

@@ -31,8 +31,9 @@ Invariants.
 * A name is used once in an attempt.  Two tasks of one body may take steps at the same time; each has its own name.
 * At most 1,000 steps and 16 MiB for a job: all are read when it goes on.
 
-`Steps` stores through `StepStore`, which `running/step_store.py` implements; no room above is imported here.  The front
-for users is `inconcert.durable`.
+`Journal` stores through `StepStore`, which `running/step_store.py` implements; no room above is imported here.  The
+front for users is `inconcert.durable`.
 
-Begin with `steps.py`, the engine of one attempt; then `kept_step.py`, one step in its stored form.
+Begin with `steps.py`, the engine of one attempt; then `journal.py`, the steps that are kept, as this attempt reads and
+adds them, and `kept_step.py`, one step in its stored form.
 """

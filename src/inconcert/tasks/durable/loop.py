@@ -64,13 +64,13 @@ class Loop(Generic[T]):
             self._under_way = None
             cursor.move(done)
             if time.monotonic() - cursor.saved_at >= _SAVE_EVERY:
-                await self._steps.save_cursor(cursor)
+                await self._steps.journal.save_cursor(cursor)
         await self._steps.stop_if_leaving()
         try:
             item = await self._next()
         except StopAsyncIteration:
             cursor.end()
-            await self._steps.save_cursor(cursor)
+            await self._steps.journal.save_cursor(cursor)
             raise
         self._under_way = self._key_of(item)
         self._part.begin()

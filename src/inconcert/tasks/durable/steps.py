@@ -1,11 +1,11 @@
 """The durable steps of a job: results that are kept as they come, so that later attempts go on where one ended.
 
-`Steps` is the engine of one attempt; `durable.py` has the verbs that users call, `kept_step.py` the stored form.
+`Steps` is the engine of one attempt: it decides what runs.  `journal.py` has what is kept; `durable.py` the verbs that
+users call.
 """
 
 import asyncio
 import sys
-import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,35 +13,28 @@ from typing import TypeVar, cast
 from weakref import ref
 
 import anyio
-import msgspec
 
 from inconcert._core.deadlines import deadline_here
 from inconcert._core.scope import leases_here
 from inconcert._rules.conversion import Converter
 from inconcert._rules.names import check_name
-from inconcert._rules.payloads import encode
-from inconcert.errors import InvalidPayload, StepChanged, StepRefused, WrongState
+from inconcert.errors import InvalidPayload, WrongState
 from inconcert.tasks.durable.body_exits import Asleep, Undoing
 from inconcert.tasks.durable.body_parts import BodyPart, parts_here
 from inconcert.tasks.durable.cursor import Cursor
+from inconcert.tasks.durable.journal import Journal
 from inconcert.tasks.durable.kept_step import (
     IN_PART,
-    UNDO_BLOCK,
     UNDOES,
     KeptStep,
     Position,
     StepCall,
     StepStore,
-    read_step,
-    to_keep,
 )
 from inconcert.tasks.durable.open_undo import OpenUndo
 from inconcert.tasks.durable.pauses import Pause, Pauses
 
-_MOST = 1_000  # steps of a job: all are read when it goes on
-_MOST_BYTES = 16 * 2**20  # of the steps of a job, likewise
 _LONGEST_WAIT = 10.0  # seconds for which a task of a body that is undone waits for its others
-_FIXED_BYTES = 1_000  # what dropping a step takes beside its text, when ends are put into batches
 
 _EACH = StepCall("durable.each", "", Converter("the position of durable.each()", Position))
 _SLEEP = StepCall("durable.sleep", "", Converter("the end of durable.sleep()", float))
@@ -59,16 +52,10 @@ class Steps:
     """
 
     __slots__ = (
-        "_ahead",
         "_all_was_asked",
-        "_bytes",
         "_cursors",
-        "_kept",
-        "_last",
         "_left",
-        "_numbers",
         "_pauses",
-        "_reading",
         "_receiving",
         "_reserved",
         "_store",
@@ -76,8 +63,8 @@ class Steps:
         "failure",
         "is_awake",
         "is_undoing",
+        "journal",
         "open_undos",
-        "some_were_kept",
     )
 
     def __init__(self, store: StepStore, *, is_undoing: bool = False) -> None:
@@ -87,31 +74,20 @@ class Steps:
         self.failure: Exception | None = None
         # the blocks that may still have something to undo, in the order in which they were entered
         self.open_undos: list[OpenUndo] = []
-        self.some_were_kept = False  # whether there were any steps when they were read first
         self._left = asyncio.Event()  # set when one of them is left; then there is another event
         self._store = store
-        self._reading = anyio.Lock()
+        self.journal = Journal(store, is_undoing=is_undoing)
         self._receiving = 0  # how many messages a body that is undone asks for now
         self._all_was_asked = asyncio.Event()
-        self._kept: dict[str, KeptStep] | None = None  # until they are read
-        self._numbers: dict[str, int] = {}  # of those that are kept
         self._cursors: dict[str, Cursor] = {}  # of the loops of this attempt, by their names
         self._pauses = Pauses()
         self._taken: set[str] = set()  # names that this attempt has used
         self._reserved: set[str] = set()  # names of steps that would undo something
-        self._last = 0
-        self._bytes = 0
-        self._ahead = 0.0  # of the server's clock before the monotonic one, in seconds
 
     @property
     def job_id(self) -> str:
         """The id of the job."""
         return self._store.id
-
-    @property
-    def bulk(self) -> int:
-        """Roughly how many bytes the server drops when the job ends."""
-        return self._bytes + self._last * _FIXED_BYTES
 
     async def take(self, name: str, call: StepCall, run: Callable[[], Awaitable[T]], *, may_change: bool = False) -> T:
         """The kept result of a step; or run it, and keep its result.
@@ -229,7 +205,7 @@ class Steps:
     @property
     def misses_some(self) -> bool:
         """True if the body has not asked yet, or has no answer, for all that was kept before anything was undone."""
-        return bool(self._receiving) or any(not self._undoes(name) for name in self.unasked)
+        return bool(self._receiving) or any(not self.journal.undoes(name) for name in self.unasked)
 
     @property
     def are_only_read(self) -> bool:
@@ -239,12 +215,8 @@ class Steps:
     @property
     def unasked(self) -> list[str]:
         """The names of the steps that were kept, and that this attempt was to ask for, and has not."""
-        return [name for name in self._kept or () if name not in self._taken and not self._is_passed_over(name)]
-
-    async def read(self) -> None:
-        """Read what was kept, if that was not done yet."""
-        if self._kept is None:
-            await self._read()
+        journal = self.journal
+        return [name for name in journal.kept or () if name not in self._taken and not journal.is_passed_over(name)]
 
     async def begin_loop(self, name: str, loop: object) -> Cursor:
         """The position of the loop of this name; also of one that was left before its end, which goes on from there.
@@ -258,9 +230,9 @@ class Steps:
             found, call = await self._find(name), self._marked(_EACH)
             if found is None:
                 await self.stop_if_leaving()
-            position = Position() if found is None else self._kept_result(found, call, may_change=False)
+            position = Position() if found is None else self.journal.result(found, call, may_change=False)
             self._stop_if_all_was_asked()
-            cursor = Cursor(name, call, cast("Position", position), self._numbers.get(name, 0))
+            cursor = Cursor(name, call, cast("Position", position), self.journal.number_of(name))
             self._cursors[name] = cursor
         cursor.loop = ref(loop)
         cursor.begun += 1
@@ -272,9 +244,9 @@ class Steps:
         Skipped while an exception is being handled: that exception may have ended the loop.
         """
         for cursor in () if self.is_undoing or sys.exception() else self._cursors.values():
-            if cursor.is_left and (cursor.number or self._has_room(cursor)):
+            if cursor.is_left and self.journal.has_room(cursor):
                 cursor.leave()
-                self._store.save_cursor_nowait(*self._to_save(cursor))
+                self.journal.save_cursor_nowait(cursor)
 
     def has_passed(self, cursor: Cursor) -> bool:
         """True if the loop gives out no more: it was at its end, or the body that is undone had gone on behind it."""
@@ -282,16 +254,6 @@ class Steps:
         if self.are_only_read:
             return cursor.begun <= position.left + position.is_at_end
         return position.is_at_end
-
-    async def save_cursor(self, cursor: Cursor) -> None:
-        """Keep how far a loop is.
-
-        Raises:
-            StepRefused: See `take`. It also raises every other error of `take`.
-        """
-        if not cursor.number and not self._has_room(cursor):
-            raise self._refused(cursor.name, f"the job has {self._most} steps already, or too large ones")
-        await self._store.save_cursor(*self._to_save(cursor))
 
     def doom(self, error: Exception) -> Exception:
         """An error with which the job is dead-lettered, whatever the body makes of it."""
@@ -301,8 +263,8 @@ class Steps:
     def save_cursors_nowait(self) -> None:
         """Keep how far all loops are: this attempt ends."""
         for cursor in self._cursors.values():
-            if not cursor.is_saved and (cursor.number or self._has_room(cursor)):
-                self._store.save_cursor_nowait(*self._to_save(cursor))
+            if not cursor.is_saved and self.journal.has_room(cursor):
+                self.journal.save_cursor_nowait(cursor)
 
     async def sleep(self, name: str, seconds: float, *, in_memory_below: float) -> None:
         """Return this long after it was first called in the job: wait here for a short rest, and leave for a long one.
@@ -375,12 +337,11 @@ class Steps:
     async def _take(self, name: str, call: StepCall, run: Callable[[], Awaitable[T]], *, may_change: bool = False) -> T:
         found, call = await self._find(name), self._marked(call)
         if found is not None:
-            result = self._kept_result(found, call, may_change=may_change)
+            result = self.journal.result(found, call, may_change=may_change)
             self._store.step_ended("kept")
             return cast("T", result)
         await self.stop_if_leaving()
-        if self._last >= self._most:
-            raise self._refused(name, f"the job has {self._most} steps already; do more in each, or enqueue other jobs")
+        self.journal.check_room(name)
         self._store.step_started(name, call.function)
         part = BodyPart(self)
         try:
@@ -389,7 +350,7 @@ class Steps:
                 value = await run()
             finally:
                 part.end()
-            result = await self._commit(name, call, value)
+            result = await self.journal.add(name, call, value)
         except BaseException as error:
             self._store.step_left(name, error)
             self._taken.discard(name)  # a body that catches this may try again
@@ -461,32 +422,10 @@ class Steps:
             raise Undoing
         asyncio.get_running_loop().call_soon(self.open_undos[-1].stop)  # behind it something is registered at once
 
-    @property
-    def _most(self) -> int:
-        """The number of its steps, with as much room again for those that undo."""
-        return 2 * _MOST if self.is_undoing else _MOST
-
-    @property
-    def _most_bytes(self) -> int:
-        """The bytes of its steps, with the same room for those that undo."""
-        return 2 * _MOST_BYTES if self.is_undoing else _MOST_BYTES
-
     def _marked(self, call: StepCall) -> StepCall:
         """The call as it is kept, with a mark if it undoes something or is in a part of the body."""
         undoes, in_part = UNDOES if self.is_undoing_here else "", IN_PART if parts_here(self) else ""
         return call._replace(arguments=in_part + undoes + call.arguments) if undoes or in_part else call
-
-    def _is_passed_over(self, name: str) -> bool:
-        """True if it is in another step, or in an item of a loop: neither begins again in a job that is undone.
-
-        A block of `durable.undo()` that was entered there, and not left, is missed all the same: it is not undone.
-        """
-        kept = self._kept or {}
-        is_entered = (kept[name].function, kept[name].arguments) == (UNDO_BLOCK, IN_PART)
-        return kept[name].arguments.startswith(IN_PART) and (not is_entered or f"{name} left" in kept)
-
-    def _undoes(self, name: str) -> bool:
-        return self._kept is not None and self._kept[name].arguments.startswith(UNDOES)
 
     @contextmanager
     def _noting_failure(self) -> Generator[None]:
@@ -507,95 +446,22 @@ class Steps:
         """The step kept under this name, which this attempt uses from now on."""
         check_name("step", name)
         await self._stop_if_doomed()
-        kept = await self._read() if self._kept is None else self._kept
+        kept = await self.journal.read() if self.journal.kept is None else self.journal.kept
         if name in self._taken or (name in self._reserved and not self.is_undoing_here):
             await self.stop_if_leaving()
-            raise self._refused(name, "its name was used before in this attempt; give each step a name of its own")
+            raise self.journal.refused(
+                name, "its name was used before in this attempt; give each step a name of its own"
+            )
         self._taken.add(name)
         return kept.get(name)
-
-    def _has_room(self, cursor: Cursor) -> bool:
-        return self._last < self._most and self._bytes + len(cursor.position.key) <= self._most_bytes
-
-    def _to_save(self, cursor: Cursor) -> tuple[int, int, bytes]:
-        """Its number, its count and its text, which are sent now."""
-        text = to_keep(cursor.name, cursor.call, msgspec.json.encode(cursor.position))
-        if not cursor.number:
-            self._last += 1
-            self._bytes += len(text)
-            cursor.number = self._last
-        cursor.saved_at, cursor.is_saved = time.monotonic(), True
-        return cursor.number, cursor.position.done, text
 
     async def _rest(self, name: str, call: StepCall, seconds: float) -> float:
         """The rest, in seconds, of a time that began with the first call in the job."""
 
         async def ends_at() -> float:
-            return time.monotonic() + self._ahead + seconds
+            return self.journal.now + seconds
 
-        return await self._take(name, call, ends_at) - self._ahead - time.monotonic()
-
-    async def _read(self) -> dict[str, KeptStep]:
-        async with self._reading:
-            if self._kept is None:
-                kept: dict[str, KeptStep] = {}
-                size = 0
-                try:
-                    now_ms, found = await self._store.read_steps()
-                    self._ahead = now_ms / 1000 - time.monotonic()
-                    if not self._last:  # otherwise it is read again, and has what this attempt has kept
-                        self.some_were_kept = bool(found)
-                    for number, text in found:
-                        step = read_step(self._store.id, text)
-                        self._numbers[step.name] = number
-                        kept[step.name] = step  # a later one of the same name: the first was sent, and not answered
-                        self._last = max(self._last, number)
-                        size += len(text)
-                except InvalidPayload as error:
-                    self._store.doom(error)
-                    raise
-                self._kept, self._bytes = kept, max(self._bytes, size)
-            return self._kept
-
-    def _kept_result(self, kept: KeptStep, call: StepCall, *, may_change: bool) -> object:
-        try:
-            return kept.result(self._store.id, call, may_change=may_change)
-        except StepChanged as changed:
-            self._store.doom(changed)
-            raise
-
-    async def _commit(self, name: str, call: StepCall, value: object) -> object:
-        what = f"the result of step {name!r} of job {self._store.id}"
-        try:
-            text = encode(what, call.converter.to_json(value))
-            result: object = call.converter.read(text)
-        except InvalidPayload as error:  # it has done its work: another attempt would repeat it
-            refused = error if str(error).startswith(what) else InvalidPayload(f"{what}: {error}")
-            self._store.doom(refused)
-            raise refused from error.__cause__
-        stored = to_keep(name, call, text)
-        if self._last >= self._most or self._bytes + len(stored) > self._most_bytes:  # others may have ended meanwhile
-            raise self._refused(
-                name,
-                f"the job would have more than {self._most} steps, or more than {self._most_bytes} bytes of them; keep "
-                "large results in a store, and return their address",
-            )
-        self._last += 1  # also if this one fails: it may still arrive
-        self._bytes += len(stored)
-        try:
-            await self._store.commit_step(self._last, stored)
-        except asyncio.CancelledError:
-            if not self.is_undoing:
-                self._kept = None  # it is sent nevertheless: all is read again if the body goes on
-            raise
-        if self._kept is not None:
-            self._kept[name] = KeptStep(name, call.function, call.arguments, msgspec.Raw(text))
-        return result
-
-    def _refused(self, name: str, why: str) -> StepRefused:
-        error = StepRefused(self._store.id, name, why)
-        self._store.doom(error)
-        return error
+        return await self._take(name, call, ends_at) - self.journal.now
 
 
 _undoing_here: ContextVar[Steps | None] = ContextVar("inconcert_undoing_here", default=None)

@@ -167,12 +167,12 @@ class JobState(ClaimState):
     @property
     def was_begun(self) -> bool:
         """True if steps of it were kept before this run; known once its body has asked for one."""
-        return self._steps is not None and self._steps.some_were_kept
+        return self._steps is not None and self._steps.journal.some_were_kept
 
     @property
     def begins_anew(self) -> bool:
         """True if it was given back, and nothing of this run is kept: the next one is as if this had not been."""
-        return self.outcome in ("back", "later") and not (self._steps is not None and self._steps.bulk)
+        return self.outcome in ("back", "later") and not (self._steps is not None and self._steps.journal.bulk)
 
     @property
     def trace(self) -> str:
@@ -334,7 +334,7 @@ class JobState(ClaimState):
     def bulk(self) -> int:
         """Roughly how many bytes the server drops, or moves, with its steps and its attempts that failed."""
         noted = min(self.attempt, _MOST_NOTED) * _BYTES_NOTED if self.has_failed else 0
-        return noted + (0 if self._steps is None else self._steps.bulk)
+        return noted + (0 if self._steps is None else self._steps.journal.bulk)
 
     async def end_cancelled(self) -> None:
         """End it as cancelled, or undo it before."""
@@ -408,7 +408,7 @@ class JobState(ClaimState):
         steps, failure = self.steps, error if _is_or_has(error, self.final) else self.steps.failure
         outcome = b""
         try:
-            await steps.read()
+            await steps.journal.read()
             outcome = await self.ends_undone()
         except InvalidPayload as unreadable:
             failure = unreadable
