@@ -132,13 +132,14 @@ async def test_second_get_answers_with_the_same_items(scene: Scene) -> None:
     await scene.begin()
     await scene.put("b.1", "b.2", "b.3")
     first = await scene.get(3, 2)
-    assert first[4::4] == [b"a.1", b"b.1"]
+    assert first[5::2] == [b"a.1", b"b.1"]
     again = await scene.get(3, 3)
-    assert (again[1], again[2:]) == (0, first[2:])  # there is more
+    assert (again[1], again[2:9]) == (0, first[2:])  # there is more
+    assert again[9:] == [0, 3001, 1, 0, 0, b"", 1, 3002, 1, 0, 0, b""]
     assert await scene.ack("a.1", 3001) == [1]
-    assert (await scene.get(3, 2))[3:] == [1, *first[8:]]
-    assert await scene.get(2, 3) == [1, -1, ANY, 0]  # its first sending comes late
-    assert (await scene.get(4, 3))[4::4] == [b"b.2", b"b.3"]
+    assert (await scene.get(3, 2))[3:] == [1, b"", *first[7:], 0, 3002, 1, 0, 0, b""]
+    assert await scene.get(2, 3) == [1, -1, ANY, 0, b""]  # its first sending comes late
+    assert (await scene.get(4, 3))[5::2] == [b"b.2", b"b.3"]
 
 
 async def test_get_passes_over_what_was_purged(scene: Scene) -> None:
@@ -147,15 +148,15 @@ async def test_get_passes_over_what_was_purged(scene: Scene) -> None:
     await scene.client.hdel(scene.keys.bodies, "a.1")
     await scene.put("b.1")
     for _ in range(2):
-        assert (await scene.get(1, 1))[4::4] == [b"b.1"]
+        assert (await scene.get(1, 1))[5] == b"b.1"
     items = [f"c.{number}" for number in range(1_200)]
     for first in range(0, 1_200, 400):
         await scene.put(*items[first : first + 400])
     await scene.client.hdel(scene.keys.bodies, *items[:-1])
     answer = await scene.get(2, 1)
-    assert (answer[1], answer[3:]) == (0, [0])  # it looked at a thousand, and is to be asked again
+    assert (answer[1], answer[3:]) == (0, [0, b""])  # it looked at a thousand, and is to be asked again
     assert await scene.client.llen(scene.keys.only.bell) == 1
-    assert (await scene.get(3, 1))[4::4] == [b"c.1199"]
+    assert (await scene.get(3, 1))[5::2] == [b"c.1199"]
 
 
 @pytest.mark.twice("queues/ack")
@@ -163,7 +164,7 @@ async def test_second_ack_finds_nothing(scene: Scene) -> None:
     """Nor does one of another place; and a worker that holds nothing more leaves no key without a TTL."""
     await scene.begin()
     await scene.put("b.1")
-    assert (await scene.get(1, 2))[4::4] == [b"a.1", b"b.1"]
+    assert (await scene.get(1, 2))[5::2] == [b"a.1", b"b.1"]
     assert [await scene.ack("a.1", 1001, "b.1", 1001) for _ in range(2)] == [[1, 0], [0, 0]]
     assert await scene.client.pttl(scene.claimed) == -1
     assert await scene.ack("b.1", 1002) == [1]

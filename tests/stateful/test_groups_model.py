@@ -269,9 +269,9 @@ class GroupsModel(RuleBasedStateMachine):
             suspects=count,
             names=["q"],
         )
-        _, _, _, taken, *answer = self.run(command)
+        _, _, _, taken, queues, *answer = self.run(command)
         members = {id_: member for known in self.known.values() for id_, member in known.members.items()}
-        for row in Row.read(taken, answer):
+        for row in Row.read(self.claims, taken, queues, answer):
             member = members[row.id.decode()]
             assert member.where == "ready"
             member.where, member.place = "held", row.place

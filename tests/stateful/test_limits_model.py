@@ -519,7 +519,7 @@ class LimitsModel(RuleBasedStateMachine):
         status, *answer = self.run(command)
         assert status
         assert answer[0] < HELD_BACK_MS / 2
-        return {row.id.decode(): row.place for row in Row.read(answer[2], answer[3:])}, status
+        return {row.id.decode(): row.place for row in Row.read(number, answer[2], answer[3], answer[4:])}, status
 
     def ack_of(self, worker: str, job: str, at: int) -> Command:
         """What ends a job that is done."""

@@ -286,7 +286,7 @@ class LinesModel(RuleBasedStateMachine):
         )
         status, *answer = self.run(command)
         assert status
-        for row in Row.read(answer[2], answer[3:]):
+        for row in Row.read(self.numbers[worker], answer[2], answer[3], answer[4:]):
             self.held[worker][row.id.decode()] = row.place
             self.begins(row.id.decode())
         return bool(status == 3)

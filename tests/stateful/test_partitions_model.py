@@ -136,8 +136,8 @@ class PartitionsModel(RuleBasedStateMachine):
             suspects=1,
             names=["q"],
         )
-        _, _, _, count, *answer = self.run(command)
-        for row in Row.read(count, answer):
+        _, _, _, count, queues, *answer = self.run(command)
+        for row in Row.read(self.claims, count, queues, answer):
             job = row.id.decode()
             assert job not in self.held
             assert job not in self.ended

@@ -255,8 +255,10 @@ class QueueModel(RuleBasedStateMachine):
             (item, worker.held[item], 1 + self.failures.get(item, 0) + self.crashes.get(item, 0)) for item in taken
         ]
         for _ in range(2):  # the second for a lost reply
-            _, _, _, found, *parts = self.run(command)
-            assert [(row.id.decode(), row.place, row.attempt) for row in Row.read(found, parts)] == expected
+            _, _, _, found, queue, *parts = self.run(command)
+            assert [
+                (row.id.decode(), row.place, row.attempt) for row in Row.read(worker.number, found, queue, parts)
+            ] == expected
 
     @rule(pick=picks, which=picks, is_late=rarely)
     def ack(self, pick: int, which: int, is_late: bool) -> None:

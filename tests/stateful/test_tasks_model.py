@@ -484,7 +484,7 @@ class TasksModel(RuleBasedStateMachine):
             return None
         return [
             (row.id.decode(), row.place, row.attempt, row.failures, bool(row.is_cancelled), row.queue.decode())
-            for row in Row.read(answer[2], answer[3:])
+            for row in Row.read(number, answer[2], answer[3], answer[4:])
         ]
 
     # Jobs end.

@@ -7,8 +7,8 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
-from itertools import repeat
+from collections.abc import Awaitable, Iterable
+from itertools import chain, repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
 
@@ -49,13 +49,25 @@ class Row(NamedTuple):
     flags: bytes
 
     @classmethod
-    def read(cls, count: int, parts: list[Any]) -> list[Self]:
-        """So many rows of an answer: four parts of each, and after all of these more of some."""
-        size = 4 * count
-        found = as_rows(zip(*[iter(parts[:size])] * 4, *_USUAL, strict=False), cls)
+    def read(cls, number: int, count: int, queues: Any, parts: list[Any]) -> list[Self]:  # noqa: ANN401 - of a reply
+        """The rows of the answer to a claim: two parts of each, and after all of these more of some.
+
+        Args:
+            number: The number of the claim, which their places begin with.
+            count: How many there are.
+            queues: The queue of all; or queues, with the number of those that come from each.
+            parts: The rest of the answer.
+        """
+        size, first = 2 * count, 1000 * number + 1
+        names: Iterable[Any] = repeat(queues)
+        if isinstance(queues, list):
+            names = chain.from_iterable(map(repeat, queues[::2], queues[1::2]))
+        places = range(first, first + count)
+        found = as_rows(zip(parts[:size:2], parts[1:size:2], places, names, *_USUAL, strict=False), cls)
         if len(parts) > size:
-            for number, *more in zip(*[iter(parts[size:])] * 5, strict=True):
-                found[number] = cls(*found[number][:4], *more)
+            for nth, place, *more in zip(*[iter(parts[size:])] * 6, strict=True):
+                id_, body, _, queue, *_ = found[nth]
+                found[nth] = cls(id_, body, place, queue, *more)
         return found
 
 

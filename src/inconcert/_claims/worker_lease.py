@@ -166,8 +166,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         has_stopped = self._has_stopped(status)
         if self.is_lost:  # also while the reply was on its way: its claims belong to others already
             return [], None
-        next_ms, now_ms, taken, *parts = answer
-        found = Row.read(taken, parts)
+        next_ms, now_ms, taken, queues, *parts = answer
+        found = Row.read(self._number, taken, queues, parts)
         opened = await self._open(found, now_ms)
         is_cut = taken > 0 and next_ms == 0  # too large for one reply, and no queue was found empty
         self._policy.took(order, taken if is_cut else count, (row.queue.decode() for row in found))

@@ -9,16 +9,17 @@
 --         worker; the places rise from job to job
 --       queues: list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV  worker    string
--- ARGV  number    number, one more with each claim of this worker
+-- ARGV  number    integer > 0, one more with each claim of this worker
 -- ARGV  count     number from 1 to 500; fewer are claimed if they have 1 MiB
 -- ARGV  suspects  number, 1 or 0: how many jobs it may take with which two workers have died
 -- ARGV  names..   of each queue, in the same order
 -- MOVES    queue: claimed held_back; delayed: admitted
--- RETURNS  {1, next_ms, claimed_ms, count, id, body, place, queue-name, ..., number, attempt, failed, is_cancelled, flags, ...}:
+-- RETURNS  {1, next_ms, claimed_ms, count, queues, id, body, ..., nth, place, attempt, failed, is_cancelled, flags, ...}:
 --          milliseconds until there is something to do again, such as a delayed job that is due, -1 if there is nothing; when
---          these jobs were claimed, by the first run; how many; then each, and more of those that were tried before, have
---          flags, see flag.lua, or that somebody wants cancelled: which of the jobs it is, from 0, which attempt this is, and
---          how many attempts failed
+--          these jobs were claimed, by the first run; how many; the name of the queue of all, or {queue-name, how many, ...};
+--          each job; then more of those that were tried before, have flags, see flag.lua, or that somebody wants cancelled:
+--          which of the jobs it is, from 0, its place, which attempt this is, and how many attempts failed. There is more of
+--          each that is answered again; the place of any other is 1000 number + 1 for the first, and so on
 --          | {2, ...}: the same, and limits are in use: without plugs it has stopped at a job that has some
 --          | {3, ...}: the same, and tasks/let_in may let some come
 --          | {0}: this worker was presumed dead
@@ -26,6 +27,8 @@
 -- COST     O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
 --          about 1,000 at most, with plugs 500, and up to 499 more in each queue
 -- @include server_time
+-- @include last_claim
+-- @include place_of
 -- @include read_facts
 -- @only jobs
 -- @include parse_limits
@@ -35,7 +38,7 @@
 -- @end
 local HOUR_MS = 3600000
 local PARTS = 3  -- keys of each queue
-local HEAD, FIELDS, MORE = 4, 4, 5  -- parts of the answer before the jobs, of each job, and of each of which there is more
+local HEAD, FIELDS, MORE = 5, 2, 6  -- parts of the answer before the jobs, of each job, and of each of which there is more
 local FEW = 8  -- jobs, for which their states need not be a table
 local AT_ONCE = 16  -- ids to look at in one go, each of which may have 1 MiB
 local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
@@ -44,17 +47,12 @@ local AFTER_TIME, BRACE, MINUS, byte = 15, 123, 45, string.byte  -- an envelope 
 -- Is this worker alive, and which claim is this?
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
-local ends = redis.call('ZSCORE', workers, worker)
-local is_idle = not ends
-ends = ends or redis.call('ZSCORE', alive, worker)
-local at_ms = string.match(redis.call('GET', clock) or '0 ', '^(%S+) ')
-if not ends or tonumber(ends) <= tonumber(at_ms) then
+local last_number, last, ends = last_claim(claimed, clock, alive, workers, worker)
+if not last_number then
   return {0}
 end
-local last = redis.call('HGET', claimed, '#')
-local last_number = last and tonumber(string.match(last, '^%d+')) or 0
-if last_number > number then
-  return {1, -1, now_ms, 0}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
+if last_number ~= number and tonumber(last_number) > tonumber(number) then
+  return {1, -1, now_ms, 0, ''}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
 end
 
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
@@ -89,7 +87,9 @@ for i = QUEUES, #KEYS, PARTS do
 end
 
 -- Take: what the last claim took if this is the same again, otherwise from the queues.
-local ids, texts, numbers, names, taken, bytes = {}, {}, {}, {}, 0, 0  -- bytes of all that is claimed
+local ids, texts, taken, bytes = {}, {}, 0, 0  -- bytes of all that is claimed
+local old_places, state_of = {}, {}  -- of a claim that comes again
+local names, last_of = {}, {}  -- of each queue from which some are taken, one after the other; of these the last
 local claimed_ms = now_ms
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
@@ -97,8 +97,12 @@ if last_number == number then
     if place then
       claimed_ms = tonumber(since)
       taken = taken + 1
-      ids[taken], texts[taken], numbers[taken], names[taken] = id, redis.call('HGET', bodies, id), tonumber(place), name
-      bytes = bytes + #(texts[taken] or '')
+      ids[taken], texts[taken], old_places[taken] = id, redis.call('HGET', bodies, id), place
+      state_of[taken], bytes = redis.call('HGET', states, id), bytes + #(texts[taken] or '')
+      if names[#names] ~= name then
+        names[#names + 1] = name
+      end
+      last_of[#names] = taken
     end
   end
   for i = QUEUES, #KEYS, PARTS do
@@ -147,7 +151,7 @@ else
           elseif text and (byte(text, AFTER_TIME) == BRACE or take_places(limited, found[n], text, states_of[n])) then
           -- @end
             suspects, bytes, taken = suspects - (is_suspect and 1 or 0), bytes + #text, taken + 1
-            ids[taken], texts[taken], numbers[taken], names[taken] = found[n], text, number * 1000 + taken, name
+            ids[taken], texts[taken] = found[n], text
             is_full = bytes >= MOST_BYTES
           -- @only jobs
           elseif not text and some_are_limited then
@@ -174,6 +178,9 @@ else
       -- @end
     until came == 0 or taken == count or is_full or popped >= most
     ready[i] = ready[i] + unseen
+    if taken > (last_of[#names] or 0) then
+      names[#names + 1], last_of[#names + 1] = name, taken
+    end
     if taken < count and (came > 0 or ready[i] > 0 and (#left == 0 or is_full)) then
       next_ms = 0  -- so many were cancelled or held back, or they are so large, that the rest is for the next claim
     end
@@ -204,38 +211,44 @@ end
 uses_limits = redis.call('EXISTS', places) == 1
 local some_are_to_be_let_in = limited.asks or last_number == number and redis.call('HEXISTS', places, '+') == 1
 -- @end
-local answer = {uses_limits and 2 or 1, next_ms, claimed_ms, taken}
+local queues = names[2] and {} or names[1] or ''
+for k = 1, names[2] and #names or 0 do
+  queues[2 * k - 1], queues[2 * k] = names[k], last_of[k] - (last_of[k - 1] or 0)
+end
+local answer = {uses_limits and 2 or 1, next_ms, claimed_ms, taken, queues}
 -- @only jobs
 answer[1] = some_are_to_be_let_in and 3 or answer[1]
 -- @end
 local claims = {'#', number .. ' ' .. table.concat(ids, ' ')}
-local since, tried = string.format(' %.0f ', now_ms), {}  -- attempt -> the middle of a claim
 local last_part = HEAD + FIELDS * taken
 local running, runs = {}, 'running ' .. worker
-if taken > 0 then
-  local facts_of = some_have_facts and redis.call('HMGET', facts, unpack(ids)) or {}
-  local state = redis.call('HMGET', states, unpack(ids))
-  for i, id in ipairs(ids) do
+local facts_of = some_have_facts and taken > 0 and redis.call('HMGET', facts, unpack(ids)) or {}
+for k, name in ipairs(names) do
+  local since = string.format(' %.0f ', now_ms) .. name
+  local usual = ' 1' .. since
+  for i = (last_of[k - 1] or 0) + 1, last_of[k] do
+    local id, place, about, state = ids[i], old_places[i] or place_of(number, i), usual, state_of[i]
     local failed, attempt, flags = 0, 1, ''
     if facts_of[i] then
       local read = read_facts(facts_of[i])
       failed, attempt, flags = read.failures, read.failures + read.crashes + 1, read.flags
+      about = ' ' .. attempt .. since
+      state = state or string.find(flags, 'x') and redis.call('HGET', states, id)
     end
-    tried[attempt] = tried[attempt] or ' ' .. attempt .. since
-    local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
-    claims[2 * i + 1], claims[2 * i + 2] = id, numbers[i] .. tried[attempt] .. names[i]
+    local is_cancelled = state and string.sub(state, 1, 10) == 'cancelling'
+    claims[2 * i + 1], claims[2 * i + 2] = id, place .. about
     running[2 * i - 1], running[2 * i] = id, is_cancelled and 'cancelling ' .. worker or runs
     local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
-    answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], numbers[i], names[i]
-    if facts_of[i] or is_cancelled then
-      answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, attempt, failed
-      answer[last_part + 4], answer[last_part + 5] = is_cancelled and 1 or 0, flags
+    answer[at + 1], answer[at + 2] = id, texts[i]
+    if facts_of[i] or old_places[i] then
+      answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, tonumber(place), attempt
+      answer[last_part + 4], answer[last_part + 5], answer[last_part + 6] = failed, is_cancelled and 1 or 0, flags
       last_part = last_part + MORE
     end
   end
 end
 
-if last_number < number then
+if last_number ~= number then
   redis.call('HSET', claimed, unpack(claims))
   if taken > FEW then  -- a field of more than 64 bytes makes the hash a table; otherwise the server walks through it for each
     running[2 * taken + 1], running[2 * taken + 2] = string.rep('#', 65), ''
@@ -244,11 +257,10 @@ if last_number < number then
   elseif taken > 0 then
     redis.call('HSET', states, unpack(running))
   end
-  if is_idle and taken > 0 then
-    redis.call('ZADD', workers, ends, worker)
-    redis.call('PERSIST', claimed)
-  elseif is_idle then
+  if taken == 0 and not last then
     redis.call('PEXPIRE', claimed, HOUR_MS)
+  elseif taken > 0 and (redis.call('PERSIST', claimed) == 1 or not last) then  -- it held nothing, see fall_idle.lua
+    redis.call('ZADD', workers, ends, worker)
   end
   for i = QUEUES, #KEYS, PARTS do
     if ready[i] > 0 and not rung[i] then

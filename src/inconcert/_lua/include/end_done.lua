@@ -18,11 +18,14 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     all[1 + (i - first) / FIELDS] = given[i]
   end
   local facts_of = redis.call('EXISTS', keys.facts) == 1 and redis.call('HMGET', keys.facts, unpack(all)) or {}
-  local answer, ids, numbers, held, counts = {}, {}, {}, 0, {}  -- counts: 'attempt since queue-name' -> how many
-  local claims = redis.call('HMGET', keys.claimed, unpack(all))
+  local answer, ids, numbers, held, counts = {}, {}, {}, 0, {}  -- counts: ' attempt since queue-name' -> how many
+  local claims, rest = redis.call('HMGET', keys.claimed, unpack(all)), ''
   for n, claim in ipairs(claims) do
-    local place = given[first + FIELDS * (n - 1) + 1] .. ' '
-    local is_held = claim and string.sub(claim, 1, #place) == place
+    local place = given[first + FIELDS * (n - 1) + 1]
+    local is_held = claim == place .. rest  -- most of those that end together were claimed together
+    if claim and not is_held and string.match(claim, '^%d+') == place then
+      is_held, rest = true, string.sub(claim, #place + 1)
+    end
     answer[n] = is_held and 1 or 0
     -- @only plain
     if is_held and facts_of[n] and string.find(facts_of[n], '^w*[^w ]') then
@@ -30,8 +33,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     end
     -- @end
     if is_held then
-      local about = string.sub(claim, #place + 1)  -- most of those that end together were claimed together
-      counts[about] = (counts[about] or 0) + 1
+      counts[rest] = (counts[rest] or 0) + 1
       held = held + 1
       ids[held], numbers[held] = all[n], n
     end
@@ -63,7 +65,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   end
   fall_idle(keys.workers, keys.claimed, worker)
   for about, count in pairs(counts) do
-    redis.call('HINCRBY', keys.finished, string.match(about, '^%d+ %d+ (.*)$'), count)
+    redis.call('HINCRBY', keys.finished, string.match(about, '^ %d+ %d+ (.*)$'), count)
   end
   -- @only jobs
   local kept_ms = {}

@@ -10,21 +10,25 @@
 -- RETURNS  {1 or 0, ...}: for each item whether the worker held it at this place
 -- TWICE    0 for each: it is done already
 -- COST     O(N), N items given
-local all, answer, held = {}, {}, {}
+local all, answer, held, failed = {}, {}, {}, {}
 for i = ITEMS, #ARGV, 2 do
   all[#all + 1] = ARGV[i]
 end
 for n, claim in ipairs(redis.call('HMGET', claimed, unpack(all))) do
-  local is_held = claim and string.match(claim, '^%d+') == ARGV[ITEMS + 2 * n - 1]
+  local place, attempt = string.match(claim or '', '^(%d+) (%d+)')
+  local is_held = place == ARGV[ITEMS + 2 * n - 1]
   answer[n] = is_held and 1 or 0
   held[#held + 1] = is_held and all[n] or nil
+  failed[#failed + 1] = is_held and attempt ~= '1' and all[n] or nil  -- or its worker died: only of such there are facts
 end
 if #held == 0 then
   return answer
 end
 redis.call('HDEL', claimed, unpack(held))  -- first: it frees memory
 redis.call('HDEL', bodies, unpack(held))
-redis.call('HDEL', facts, unpack(held))
+if #failed > 0 then
+  redis.call('HDEL', facts, unpack(failed))
+end
 -- @include fall_idle
 fall_idle(workers, claimed, worker)
 -- @each on_end(keys, held, inboxes)

@@ -4,48 +4,49 @@
 --       claimed: hash  id -> 'place attempt since_ms ', and '#' -> 'number id ...' of the last claim; of this worker; the
 --         places rise from item to item
 -- ARGV  worker    string
--- ARGV  number    number, one more with each claim of this worker
+-- ARGV  number    integer > 0, one more with each claim of this worker
 -- ARGV  count     number from 1 to 500; fewer are claimed if they have 1 MiB
 -- ARGV  suspects  number, 1 or 0: how many items it may take with which two workers have died
 -- MOVES    queue: claimed
--- RETURNS  {1, next_ms, claimed_ms, count, id, body, place, '', ..., number, attempt, failed, 0, '', ...}: as claims/claim does
+-- RETURNS  {1, next_ms, claimed_ms, count, '', id, body, ..., nth, place, attempt, failed, 0, '', ...}: as claims/claim does
 --          | {0}: this worker was presumed dead
 -- TWICE    the items of the first run again, as far as they are not done, and no others; none after a later claim
 -- COST     O(log D + count), D delayed items; it looks at about 1,000 ids
 local HOUR_MS = 3600000
-local HEAD, FIELDS, MORE = 4, 4, 5  -- parts of the answer before the items, of each item, and of each that was tried before
+local HEAD, FIELDS, MORE = 5, 2, 6  -- parts of the answer before the items, of each item, and of each of which there is more
 local AT_ONCE, MOST = 16, 1000  -- ids to look at in one go, each of which may have 1 MiB; in all
 local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
 
 -- Is this worker alive, and which claim is this?
 local time = redis.call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
-local ends = redis.call('ZSCORE', alive, worker) or redis.call('ZSCORE', workers, worker)
-local at_ms = string.match(redis.call('GET', clock) or '0 ', '^(%S+) ')
-if not ends or tonumber(ends) <= tonumber(at_ms) then
+-- @include last_claim
+local last_number, last, ends = last_claim(claimed, clock, alive, workers, worker)
+if not last_number then
   return {0}
 end
-local last = redis.call('HGET', claimed, '#')
-local last_number = last and tonumber(string.match(last, '^%d+')) or 0
-if last_number > number then
-  return {1, -1, tonumber(now_ms), 0}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
+if last_number ~= number and tonumber(last_number) > tonumber(number) then
+  return {1, -1, tonumber(now_ms), 0, ''}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
 end
 
 -- What is there? All keys are read before one is changed: one that is not ours stops the script here.
 local ready = redis.call('LLEN', queue)
 local is_rung = redis.call('LINDEX', bell, 0) == '1'
-local due = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]
-local next_ms = due and math.max(0, due - now_ms) or -1
+local next_ms, some_have_facts = -1, redis.call('EXISTS', facts, delayed) > 0
+if some_have_facts then  -- or some are delayed; most of the time neither is so
+  local due = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]
+  next_ms, some_have_facts = due and math.max(0, due - now_ms) or -1, redis.call('EXISTS', facts) == 1
+end
 
 -- Take: what the last claim took if this is the same again, otherwise from the queue.
-local ids, texts, places, known, bytes = {}, {}, {}, {}, 0
+local ids, texts, places, known, bytes = {}, {}, {}, {}, 0  -- places: those of a claim that comes again
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
     local place, since = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ (%d+)')
     if place then
       now_ms = since
       ids[#ids + 1], texts[#ids + 1], known[#ids + 1] = id, redis.call('HGET', bodies, id), redis.call('HGET', facts, id)
-      places[#ids], bytes = tonumber(place), bytes + #(texts[#ids] or '')
+      places[#ids], bytes = place, bytes + #(texts[#ids] or '')
     end
   end
   next_ms = #ids < count and ready > 0 and 0 or next_ms  -- as the first run may have said
@@ -53,7 +54,7 @@ else
   local left, hidden, looked = {}, 0, 0  -- left: those that it does not take; hidden: of these, those that others may
   while #ids < count and ready > 0 and looked < MOST and bytes < MOST_BYTES do
     local found = redis.call('LPOP', queue, math.min(AT_ONCE, count - #ids))
-    local facts_of = redis.call('HMGET', facts, unpack(found))
+    local facts_of = some_have_facts and redis.call('HMGET', facts, unpack(found)) or {}
     for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
       local is_suspect = facts_of[n] and tonumber(string.match(facts_of[n], '^%l*%d? %d+ (%d+)')) >= 2
       if text and bytes >= MOST_BYTES then
@@ -62,7 +63,7 @@ else
         left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
       elseif text then
         suspects, bytes = suspects - (is_suspect and 1 or 0), bytes + #text
-        ids[#ids + 1], texts[#ids + 1], known[#ids + 1], places[#ids + 1] = found[n], text, facts_of[n], number * 1000 + #ids + 1
+        ids[#ids + 1], texts[#ids + 1], known[#ids + 1] = found[n], text, facts_of[n]
       end
     end
     ready, looked = ready - #found, looked + #found
@@ -81,22 +82,26 @@ else
   end
 end
 
-local answer, claims = {1, next_ms, tonumber(now_ms), #ids}, {'#', number .. ' ' .. table.concat(ids, ' ')}
+-- @include place_of
+local answer, claims = {1, next_ms, tonumber(now_ms), #ids, ''}, {'#', number .. ' ' .. table.concat(ids, ' ')}
 local last_part = HEAD + FIELDS * #ids
 for i, id in ipairs(ids) do
-  local attempt = 1
+  local attempt, failures, crashes = '1', '0', '0'
   if known[i] then
-    local failures, crashes = string.match(known[i], '^%l*%d? (%d+) (%d+)')
+    failures, crashes = string.match(known[i], '^%l*%d? (%d+) (%d+)')
     attempt = failures + crashes + 1
-    answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, attempt, tonumber(failures)
-    answer[last_part + 4], answer[last_part + 5] = 0, ''
+  end
+  local place = places[i] or place_of(number, i)
+  if known[i] or places[i] then
+    answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, tonumber(place), tonumber(attempt)
+    answer[last_part + 4], answer[last_part + 5], answer[last_part + 6] = tonumber(failures), 0, ''
     last_part = last_part + MORE
   end
-  claims[2 * i + 1], claims[2 * i + 2] = id, places[i] .. ' ' .. attempt .. ' ' .. now_ms .. ' '
+  claims[2 * i + 1], claims[2 * i + 2] = id, place .. ' ' .. attempt .. ' ' .. now_ms .. ' '
   local at = HEAD + FIELDS * (i - 1)
-  answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], places[i], ''
+  answer[at + 1], answer[at + 2] = id, texts[i]
 end
-if last_number < number then
+if last_number ~= number then
   redis.call('HSET', claimed, unpack(claims))
   if #ids == 0 and not last then
     redis.call('PEXPIRE', claimed, HOUR_MS)

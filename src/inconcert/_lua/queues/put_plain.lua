@@ -20,9 +20,12 @@ for i = ITEMS, #ARGV, 2 do
   ARGV[i + 1] = put_at .. ARGV[i + 1]
 end
 -- A foreign key stops the script here, before anything is changed.
--- @guard delayed:zset
 local first = redis.call('LINDEX', bell, 0)
-local is_open = redis.call('EXISTS', shut) == 0
+local is_open = redis.call('EXISTS', shut, delayed) == 0
+if not is_open then  -- or some are delayed
+  -- @guard delayed:zset
+  is_open = redis.call('EXISTS', shut) == 0
+end
 if is_open then
   local length = redis.call(front and 'LPUSH' or 'RPUSH', queue, unpack(ids))
   local long = length > FEW and length - #ids <= FEW and string.rep('#', 65)  -- makes a table of it, see tasks/enqueue_plain
