@@ -23,6 +23,7 @@ from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import ItemWorkerLease, Terms
 
 _Pause = Callable[[], Awaitable[None]]
+_Found = tuple[list[ItemState[Any]], float | None] | InconcertError  # what comes of a claim
 
 _log = logging.getLogger("inconcert.queues")
 
@@ -88,33 +89,12 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
     async def get(self, timeout: float | None, limit: int, within: float) -> list[ItemState[Any]]:
         """Wait for items and claim them; see `Queue.get_many`."""
         self.raise_if_closed()
-        getters = [_Getter(self._forget, lingers=within > 0) for _ in range(limit)]
-        first, *first.followers = getters
-        self._getters.update(dict.fromkeys(getters))
-        if timeout == 0:
-            self._impatient.update(getters)
-        try:
-            if self._is_served or timeout or self._terms.delivery == "at_most_once":
-                self._serve(is_urgent=timeout == 0)
-            else:
-                await self._serve_here()
-            if timeout:
-                await asyncio.wait([first], timeout=timeout)
-            else:
-                await first
-            if within and first.has_one:
-                await asyncio.wait(getters, timeout=within)
-        except asyncio.CancelledError:
-            self._leave(getters)
-            for getter in reversed(getters):  # the last first, so that the first ends up at the front
-                if getter.has_one:
-                    self._take_back(getter.result())
-            raise
-        finally:
-            self._leave(getters)
-        if first.cancelled():
-            raise TimeoutError(f"queue {self._terms.name!r} had no item for {timeout:g} s; wait longer with timeout=")
-        return [first.result(), *(getter.result() for getter in first.followers if getter.has_one)]
+        found: _Found | None = None
+        if not (self._is_served or timeout or within or self._left_over or self._terms.delivery == "at_most_once"):
+            found = await self._claim_alone(limit)
+            if isinstance(found, tuple) and (items := [item for item in found[0] if not item.is_over]):
+                return items  # those that are over were lost meanwhile
+        return await self._get_in_line(timeout, limit, within, found)
 
     def closed(self, error: InconcertError) -> None:
         """Fail all that wait, with this error."""
@@ -134,6 +114,38 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
 
     # Private.
 
+    async def _get_in_line(
+        self, timeout: float | None, limit: int, within: float, found: _Found | None
+    ) -> list[ItemState[Any]]:
+        """The same behind all that wait; a claim of this call may have found nothing."""
+        getters = [_Getter(self._forget, lingers=within > 0) for _ in range(limit)]
+        first, *first.followers = getters
+        self._getters.update(dict.fromkeys(getters))
+        if timeout == 0:
+            self._impatient.update(getters)
+        try:
+            if self._is_served or timeout or self._terms.delivery == "at_most_once":
+                self._serve(is_urgent=timeout == 0)
+            else:
+                await self._serve_here(found)
+            if timeout:
+                await asyncio.wait([first], timeout=timeout)
+            else:
+                await first
+            if within and first.has_one:
+                await asyncio.wait(getters, timeout=within)
+        except asyncio.CancelledError:
+            self._leave(getters)
+            for getter in reversed(getters):  # the last first, so that the first ends up at the front
+                if getter.has_one:
+                    self._take_back(getter.result())
+            raise
+        finally:
+            self._leave(getters)
+        if first.cancelled():
+            raise TimeoutError(f"queue {self._terms.name!r} had no item for {timeout:g} s; wait longer with timeout=")
+        return [first.result(), *(getter.result() for getter in first.followers if getter.has_one)]
+
     def _leave(self, getters: "list[_Getter]") -> None:
         """Those that have nothing wait no longer."""
         for getter in getters:
@@ -145,12 +157,27 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         if not self._getters:
             self.interrupt()  # no waiter is left to sleep for
 
-    async def _serve_here(self) -> None:
-        """Claim once in the task of the first waiter: if there is an item, it goes on in the same turn of the loop."""
+    async def _claim_alone(self, limit: int) -> _Found:
+        """Claim for a caller while nobody waits, in its task: it goes on in the turn of the loop that brings it."""
+        self._is_served = True
+        try:
+            return await self.try_claim(limit, everywhere=True)
+        except (Unavailable, OutcomeUnknown) as error:
+            return error
+        except asyncio.CancelledError:
+            self._is_unsure = True  # the next claim returns the same
+            raise
+        finally:
+            self._is_served = False
+            if self._getters or self._may_hold_unseen:
+                self._serve_on(None)
+
+    async def _serve_here(self, found: _Found | None) -> None:
+        """Serve the first waiter once in its task, which may have claimed already, and found nothing."""
         self._is_served = True
         pause: _Pause | None = None
         try:
-            pause = await self._serve_once()
+            pause = await self._serve_once(found)
         except Exception as error:  # noqa: BLE001 - the waiters raise it
             self._fail(self._getters, error)
         finally:
@@ -182,27 +209,27 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         finally:
             self._is_served, self._serving = False, None
 
-    async def _serve_once(self) -> "_Pause | None":
+    async def _serve_once(self, found: _Found | None = None) -> "_Pause | None":
         """Claim for all waiters once; returns what to wait for before the next time."""
         asked = set(self._impatient)
         try:
-            return self.sleep if await self._serve_some(asked) else None
+            return self.sleep if await self._serve_some(asked, found) else None
         except (Unavailable, OutcomeUnknown) as error:
             _log.warning("items of queue %r cannot be claimed yet: %s", self._terms.name, error)
             self._is_unsure = self._is_unsure or isinstance(error, OutcomeUnknown)
             self._fail(asked & self._impatient, error)
             return partial(anyio.sleep, AFTER_A_FAILURE)
 
-    async def _serve_some(self, asked: "set[_Getter]") -> bool:
+    async def _serve_some(self, asked: "set[_Getter]", found: _Found | None) -> bool:
         """Claim for all once, of which these do not wait; returns whether to sleep then, because nothing is left."""
         while self._left_over and self._getters:
             self._take_back(self._left_over.popleft())
         wanted = len(self._getters) or int(self._may_hold_unseen)
-        try:
-            items, due_in = await self.try_claim(wanted, everywhere=True) if wanted else ([], None)
-        except asyncio.CancelledError:  # the waiter whose task this is has gone: the next claim returns the same
-            self._is_unsure = True
-            raise
+        if found is None:
+            found = await self._try_claim(wanted) if wanted else ([], None)
+        if isinstance(found, InconcertError):
+            raise found
+        items, due_in = found
         self._is_unsure = self._is_unsure and not wanted
         if not items and due_in == 0:
             await self.promote()
@@ -225,6 +252,13 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
             none = TimeoutError(f"queue {self._terms.name!r} has no item now; wait for one with timeout=")
             self._fail(asked & self._impatient, none)
         return bool(self._getters) and not self._impatient and len(items) < wanted
+
+    async def _try_claim(self, wanted: int) -> _Found:
+        try:
+            return await self.try_claim(wanted, everywhere=True)
+        except asyncio.CancelledError:  # the waiter whose task this is has gone: the next claim returns the same
+            self._is_unsure = True
+            raise
 
     def _hand_out(self, items: Iterable[ItemState[Any]]) -> None:
         """Give the first to the longest waiter, and so on; requeue what nobody wants any more."""
