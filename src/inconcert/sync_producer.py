@@ -425,11 +425,7 @@ class _Wait:
         self._is_noted = False  # whether the server may have noted the address
 
     def ended(self) -> Snapshot:
-        """Wait until it has ended.
-
-        Raises:
-            TimeoutError: It has not ended in time.
-        """
+        """Wait until it has ended; raises `TimeoutError` if it has not ended in time."""
         failures = 0
         try:
             while not (seen := self._look()).has_ended:

@@ -88,11 +88,7 @@ class Cluster:
         return self._pools.pool(node)
 
     def pool_of(self, key: str) -> Pool:
-        """The source of connections to the master of this key.
-
-        Raises:
-            Unavailable: Its slot has none now.
-        """
+        """The source of connections to the master of this key; raises `Unavailable` if its slot has none now."""
         node = self.owner_of(key)
         if node is None:
             raise Unavailable("the cluster has no master for this key now; try again later")
@@ -206,11 +202,7 @@ class _Question:
         self._replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     async def answer(self) -> Reply:
-        """Ask and wait for the answer.
-
-        Raises:
-            Unavailable: The node did not answer in time, or refused.
-        """
+        """Ask and wait for the answer; raises `Unavailable` if the node did not answer in time, or refused."""
         wire: Wire | None = None
         try:
             with anyio.fail_after(_PATIENCE):

@@ -35,11 +35,7 @@ class Layout(NamedTuple):
     chat_groups: int = CHAT_GROUPS  # over how many slots its chats are spread
 
     def checked(self) -> Self:
-        """The same.
-
-        Raises:
-            ValueError: A number is not from 1 to 1,024.
-        """
+        """The same; raises `ValueError` if a number is not from 1 to 1,024."""
         for parameter, value in self._asdict().items():
             whole(parameter, value, most=_MOST)
         return self

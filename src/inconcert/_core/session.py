@@ -179,11 +179,7 @@ class SessionRef:
 
     @property
     def session(self) -> Session:
-        """The open session.
-
-        Raises:
-            NotConnected: The coordinator is closed, or open on another event loop.
-        """
+        """The open session; raises `NotConnected` if the coordinator is closed, or open on another event loop."""
         session = self.opened
         if session is None:
             message = "the coordinator is not open; use it inside `async with coordinator:`" + _why_it_may_not_be()

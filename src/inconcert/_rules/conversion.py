@@ -83,11 +83,7 @@ class Converter:
         return cast("JSON", value if type(value) in PLAIN_TYPES else msgspec.json.decode(text))
 
     def from_json(self, value: JSON) -> Any:  # noqa: ANN401 - of the type, which only the caller knows
-        """A value that was sent, as its type.
-
-        Raises:
-            UnreadablePayload: It does not fit the type.
-        """
+        """A value that was sent, as its type; raises `UnreadablePayload` if it does not fit the type."""
         if self._decoder is None or (type(value) is self._type and self._type in PLAIN_TYPES):
             return value
         try:

@@ -46,11 +46,7 @@ def weights_of(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def number_of(what: str, value: float) -> float:
-    """A number as a float.
-
-    Raises:
-        ValueError: It is not a number, or is farther from 0 than 1e150.
-    """
+    """A number as a float; raises `ValueError` if it is not a number, or is farther from 0 than 1e150."""
     is_number = isinstance(value, int | float)  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
     if not is_number or not abs(value) <= _FARTHEST:
         raise ValueError(f"{what} is {value!r}; give a number from -1e150 to 1e150")

@@ -76,11 +76,7 @@ class Reader:
         return [word for word in self.all_words(text) if word not in self._stop_words]
 
     def all_words(self, text: str) -> list[str]:
-        """The same with stop words.
-
-        Raises:
-            ValueError: The tokenizer returned something that is not a word.
-        """
+        """The same with stop words; raises `ValueError` if the tokenizer returned something that is not a word."""
         words = [word[:_LONGEST_WORD] for word in self._tokenizer(text)]
         for word in words:
             if not word or _NOT_IN_WORDS.search(word):

@@ -96,11 +96,7 @@ class Roster:
         self._leave_if_unused()
 
     async def known(self) -> None:
-        """Return when the roster has been read; `open` it before.
-
-        Raises:
-            OutcomeUnknown: It did not answer.
-        """
+        """Return when the roster has been read; `open` it before; raises `OutcomeUnknown` if it did not answer."""
         while self._version is None:
             await self.read()
 

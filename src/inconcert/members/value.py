@@ -7,11 +7,7 @@ _LARGEST = 4096  # bytes; each process has those of all members
 
 
 def encode_value(name: str, value: JSON) -> bytes:
-    """Encode the value of a member of this group.
-
-    Raises:
-        InvalidPayload: It is not JSON, or too long.
-    """
+    """Encode the value of a member of this group; raises `InvalidPayload` if it is not JSON, or too long."""
     what = f"value of a member of {name!r}"
     text = encode(what, value)
     if len(text) > _LARGEST:

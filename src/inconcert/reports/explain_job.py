@@ -52,11 +52,7 @@ class JobQuestion:
         self._id = job_id
 
     async def explanation(self, seen: Inspection | Reason) -> Explanation:
-        """Its state, and why.
-
-        Raises:
-            JobNotFound: There is no such job.
-        """
+        """Its state, and why; raises `JobNotFound` if there is no such job."""
         reasons: list[Reason] = []
         status = JobStatus.UNKNOWN
         for _ in range(_TRIES):  # it may go on while it is looked for

@@ -9,11 +9,7 @@ from inconcert.tasks.front.task_coordinator import parts_of
 
 
 def client_of(concert: Coordinator) -> Client:
-    """The client of an open coordinator.
-
-    Raises:
-        NotConnected: It is not open.
-    """
+    """The client of an open coordinator; raises `NotConnected` if it is not open."""
     return concert.redis_cluster if parts_of(concert).ref.keys.is_sharded else concert.redis
 
 

@@ -17,21 +17,13 @@ class BlockingServer:
         self.database = int(self._pool.connection_kwargs.get("db") or 0)
 
     def wire(self, key: str) -> BlockingWire:
-        """The connection on which commands on this key go, connected.
-
-        Raises:
-            Unavailable: It cannot be made.
-        """
+        """The connection on which commands on this key go, connected; raises `Unavailable` if it cannot be made."""
         if self._wire is None:
             self._wire = self.new_wire(key)
         return self._wire
 
     def new_wire(self, key: str) -> BlockingWire:
-        """Another connection to the server of this key.
-
-        Raises:
-            Unavailable: It cannot be made.
-        """
+        """Another connection to the server of this key; raises `Unavailable` if it cannot be made."""
         del key
         connection = self._pool.connection_class(**self._pool.connection_kwargs)  # a pool would end at its limit
         wire = BlockingWire(connection, timeout=self._timeout)

@@ -107,11 +107,7 @@ class BlockingWire:
             raise ConnectionError(f"the server refused to subscribe: {reply}")
 
     def wait(self, until: float) -> None:
-        """Return when a message has come, or at this time.
-
-        Raises:
-            OSError: The connection was lost.
-        """
+        """Return when a message has come, or at this time; raises `OSError` if the connection was lost."""
         with suppress(TimeoutError):
             self.read(until)
 

@@ -61,11 +61,7 @@ class PasswordFile(CredentialProvider):
         self._username = username
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """The arguments of `AUTH`.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
+        """The arguments of `AUTH`; raises `OSError` if the file cannot be read."""
         password = self._path.read_text("utf-8").rstrip()
         return (password,) if self._username is None else (self._username, password)
 

@@ -91,11 +91,7 @@ def source_of(url: str) -> Source:
 
 
 class UrlSource(Source):
-    """A client made for the URL of one server.
-
-    Raises:
-        ValueError: An option is not one of the driver's.
-    """
+    """A client made for the URL of one server; raises `ValueError` if an option is not one of the driver's."""
 
     def __init__(self, parts: ServerUrl) -> None:
         self.url = parts.shown

@@ -100,11 +100,7 @@ class Inbox:
         self.on_stray: Callable[[str, str, str], None] | None = None
 
     async def open(self) -> None:
-        """Connect and subscribe.
-
-        Raises:
-            Unavailable: The server cannot be reached, or refuses us.
-        """
+        """Connect and subscribe; raises `Unavailable` if the server cannot be reached, or refuses us."""
         try:
             await self._pubsub.open()
             await self._pubsub.listen(self._channel, self)

@@ -63,11 +63,7 @@ class Link:
         self.last_error: Exception | None = None
 
     async def open(self) -> None:
-        """Connect, and keep connected from now on.
-
-        Raises:
-            Unavailable: The first try failed.
-        """
+        """Connect, and keep connected from now on; raises `Unavailable` if the first try failed."""
         await self._connect()
         self.start()
 

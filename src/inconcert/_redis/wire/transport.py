@@ -17,11 +17,7 @@ class Commands(Protocol):
     is_closed: bool
 
     async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            Unavailable: The server cannot be reached, or refuses the connection.
-        """
+        """Connect; raises `Unavailable` if the server cannot be reached, or refuses the connection."""
 
     async def close(self) -> None:
         """Wait at most 2 s for calls under way, then fail them and release the connections."""

@@ -130,11 +130,7 @@ def to_keep(name: str, call: StepCall, value: bytes) -> bytes:
 
 
 def read_step(job_id: str, text: bytes) -> KeptStep:
-    """A step as it is stored.
-
-    Raises:
-        UnreadablePayload: It cannot be read.
-    """
+    """A step as it is stored; raises `UnreadablePayload` if it cannot be read."""
     try:
         return _decode(text)
     except msgspec.MsgspecError as error:

@@ -36,11 +36,7 @@ class KeptSteps(NamedTuple):
 
 
 async def read_steps(session: Session, keys: JobKeys, job_id: str) -> KeptSteps:
-    """The steps of a job that were kept.
-
-    Raises:
-        UnreadablePayload: One has no valid signature.
-    """
+    """The steps of a job that were kept; raises `UnreadablePayload` if one has no valid signature."""
     found: list[tuple[int, bytes]] = []
     has_more, now_ms, awaited = 1, 0, b""
     while has_more:  # in portions of 1 MiB

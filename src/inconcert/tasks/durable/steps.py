@@ -132,11 +132,7 @@ class Steps:
             return await self._find(name) is not None
 
     def reserve(self, name: str) -> None:
-        """Let only a step that undoes something have this name.
-
-        Raises:
-            ValueError: Another step has it.
-        """
+        """Let only a step that undoes something have this name; raises `ValueError` if another step has it."""
         if name in self._taken or name in self._reserved:
             raise ValueError(f"a step of job {self._store.id} is called {name!r} already; give one another name")
         self._reserved.add(name)

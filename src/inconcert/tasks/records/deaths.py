@@ -51,11 +51,7 @@ class Death(NamedTuple):
 
     @classmethod
     def read(cls, job_id: str, text: bytes) -> Self:
-        """The death that the text of this job reports.
-
-        Raises:
-            UnreadablePayload: It is not such a job.
-        """
+        """The death that the text of this job reports; raises `UnreadablePayload` if it is not such a job."""
         found, length = _ID.fullmatch(job_id), _TEXT.match(text)
         if found is None or length is None:
             raise UnreadablePayload(f"the body of job {job_id!r} tells of a death that cannot be read")

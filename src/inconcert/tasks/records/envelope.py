@@ -108,11 +108,7 @@ def with_trace(text: bytes, trace: str) -> bytes:
 
 
 def open_envelope(text: bytes) -> Envelope:
-    """Read a stored envelope.
-
-    Raises:
-        UnreadablePayload: It is not an envelope, or is of a later release.
-    """
+    """Read a stored envelope; raises `UnreadablePayload` if it is not an envelope, or is of a later release."""
     try:
         envelope = _decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -39,11 +39,7 @@ class Registry:
         limits: TaskLimits,
         retrying: RetryPolicy,
     ) -> Task[P, R]:
-        """Make a task of a function.
-
-        Raises:
-            ValueError: A task of this name is registered.
-        """
+        """Make a task of a function; raises `ValueError` if a task of this name is registered."""
         task = Task(
             self._enqueuing,
             self._histories,

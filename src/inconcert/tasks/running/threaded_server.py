@@ -27,11 +27,7 @@ Address: TypeAlias = Any  # of a client; its form depends on the family
 
 
 class ThreadedServer(ThreadingHTTPServer):
-    """Serves from when it is made until it is closed.
-
-    Raises:
-        OSError: It cannot listen there.
-    """
+    """Serves from when it is made until it is closed; raises `OSError` if it cannot listen there."""
 
     daemon_threads = True  # a client that says nothing holds nobody up
     request_queue_size = 128  # connections that wait to be accepted

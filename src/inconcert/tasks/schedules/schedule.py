@@ -37,22 +37,14 @@ class Schedule:
 
 
 def check_missed(missed: Missed) -> Missed:
-    """Return `missed`.
-
-    Raises:
-        ValueError: It is something else.
-    """
+    """Return `missed`; raises `ValueError` if it is something else."""
     if missed not in get_args(Missed):
         raise ValueError(f"missed is {missed!r}; give 'skip', 'once' or 'all'")
     return missed
 
 
 def check_overlap(overlap: Overlap, missed: Missed) -> Overlap:
-    """Return `overlap`.
-
-    Raises:
-        ValueError: It is something else, or does not go with `missed`.
-    """
+    """Return `overlap`; raises `ValueError` if it is something else, or does not go with `missed`."""
     if overlap not in get_args(Overlap):
         raise ValueError(f"overlap is {overlap!r}; give 'allow', 'skip' or 'wait'")
     if overlap != "allow" and missed == "all":

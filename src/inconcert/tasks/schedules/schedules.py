@@ -298,11 +298,7 @@ class FoundSchedule(NamedTuple):
 
 
 async def find_schedule(session: Session, keyspace: JobKeyspace, id_: str) -> FoundSchedule:
-    """The schedule of this id.
-
-    Raises:
-        UnknownSchedule: There is none.
-    """
+    """The schedule of this id; raises `UnknownSchedule` if there is none."""
     row = await _find(session, keyspace, id_)
     return FoundSchedule(row.now_ms / 1000, row.followed_ms / 1000 or None, _status(session.key_ring, row))
 

@@ -135,11 +135,7 @@ class StoredSchedule:
         return self.job_prefix + (instant_text(only.at_ms) if isinstance(only, Once) else "")
 
     def stored(self, key_ring: KeyRing) -> bytes:
-        """The stored form, signed.
-
-        Raises:
-            InvalidPayload: It is larger than 1 MiB.
-        """
+        """The stored form, signed; raises `InvalidPayload` if it is larger than 1 MiB."""
         when = self.timetable
         rule = when.rule
         found = _Definition(
