@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from inconcert._claims.signs import ConsumerSigns
-from inconcert.cli.addresses import address_in
+from inconcert.cli.target import address_in
 from inconcert.tasks.running.health import WorkerSigns, judge_live, judge_ready
 
 NOW = 1000.0

@@ -27,11 +27,10 @@ from inconcert._rules.codec import T, codec_of
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import age_ms, whole
 from inconcert._rules.names import check_name
-from inconcert.chat.answers import check_answer
 from inconcert.chat.keys import ChatKeys, ChatKeyspace
 from inconcert.chat.listener import Listener
 from inconcert.chat.messages import Batch, Message
-from inconcert.chat.reader import PAGE, count_unread, fetch_new, read_history
+from inconcert.chat.reader import PAGE, check_answer, count_unread, fetch_new, read_history
 from inconcert.errors import ChatNotFound, NotAMember
 
 _MessageT = TypeVar("_MessageT")  # of the chats that `of` makes

@@ -10,15 +10,17 @@ from inconcert._redis.protocol.replies import Reply, head
 from inconcert._redis.protocol.scripts import load
 from inconcert._redis.wire.call import Call
 from inconcert._rules.codec import Codec
-from inconcert.chat.answers import check_answer, is_refused
 from inconcert.chat.keys import ChatKeys, ChatKeyspace, ListKeys
 from inconcert.chat.messages import Batch, Message, read_messages
+from inconcert.errors import ChatNotFound, NotAMember
 
 _FETCH = load("chat/fetch").bind(ChatKeys)
 _HISTORY = load("chat/history").bind(ChatKeys)
 _UNREAD = load("chat/unread").bind(ChatKeys)
 _LIST = load("chat/list").bind(ListKeys)
 _NEWS = load("chat/news").bind(ListKeys)
+
+_DONE, _NOT_A_MEMBER = 1, 0  # the first element of a reply; below 0 if the chat does not exist; then comes the user
 
 PAGE = 1_000  # messages in one reply: a millisecond of the server's time
 
@@ -173,3 +175,21 @@ async def count_unread(session: Session, keys: ChatKeyspace, user: str) -> dict[
             if unread.after >= 0:
                 uncounted[chat_id] = unread.after
     return {chat_id: count for chat_id, count in counts.items() if count}
+
+
+def is_refused(reply: Reply) -> bool:
+    """True if the user is not a member, or the chat does not exist."""
+    outcome, *_ = reply
+    return bool(outcome != _DONE)
+
+
+def check_answer(reply: Reply, chat_id: str) -> None:
+    """Raise the error that a refusal stands for.
+
+    Raises:
+        NotAMember: The user is not in the chat.
+        ChatNotFound: The chat does not exist.
+    """
+    if is_refused(reply):
+        outcome, user = reply
+        raise NotAMember(chat_id, user.decode()) if outcome == _NOT_A_MEMBER else ChatNotFound(chat_id)

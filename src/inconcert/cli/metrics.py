@@ -5,8 +5,8 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 
-from inconcert.cli.addresses import address_in
 from inconcert.cli.ends import fail, refuse
+from inconcert.cli.target import address_in
 from inconcert.coordinator import Coordinator
 
 _log = logging.getLogger("inconcert.cli")

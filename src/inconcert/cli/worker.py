@@ -16,14 +16,13 @@ import typer
 
 from inconcert._rules import durations
 from inconcert._rules.defaults import DEFAULT_GRACE, DEFAULT_QUEUE, UNKNOWN_TASK_GRACE
-from inconcert.cli.addresses import address_in
 from inconcert.cli.ends import FAILED, fail, refuse
 from inconcert.cli.logs import Format, Level, log_to_stderr
 from inconcert.cli.metrics import measured
 from inconcert.cli.probes import answer_for_all
 from inconcert.cli.processes import Parent
 from inconcert.cli.serving import serve
-from inconcert.cli.target import Target, load_or_refuse, names_in
+from inconcert.cli.target import Target, address_in, load_or_refuse, names_in
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.tasks.running.health import WorkerHealth

@@ -5,7 +5,10 @@ from typing import NamedTuple, Self
 
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.protocol.scripts import load
-from inconcert._rules.payloads import JSON, decode
+from inconcert._rules.payloads import JSON, decode, encode
+from inconcert.errors import InvalidPayload
+
+_LARGEST = 4096  # bytes of a value; each process has those of all members
 
 
 class MemberKeys(NamedTuple):
@@ -62,3 +65,14 @@ async def count_members(session: Session, group: Group) -> int:
 def values_of(flat: Sequence[bytes]) -> dict[str, JSON]:
     """Member -> value, of what `HSCAN` returns."""
     return {member.decode(): decode(value) for member, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def encode_value(name: str, value: JSON) -> bytes:
+    """Encode the value of a member of this group; raises `InvalidPayload` if it is not JSON, or too long."""
+    what = f"value of a member of {name!r}"
+    text = encode(what, value)
+    if len(text) > _LARGEST:
+        raise InvalidPayload(
+            f"{what} has {len(text)} bytes as JSON; give at most {_LARGEST}, or its address in a store"
+        )
+    return text

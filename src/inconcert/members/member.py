@@ -7,10 +7,9 @@ from inconcert._core.lease import HeldLease
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
 from inconcert.members.changes import MemberChange
-from inconcert.members.group import read_group
+from inconcert.members.group import encode_value, read_group
 from inconcert.members.member_state import MemberState
 from inconcert.members.shares import Shares
-from inconcert.members.value import encode_value
 from inconcert.members.watch import watch
 
 

@@ -23,11 +23,10 @@ from inconcert._rules.defaults import MEMBER_TTL
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
 from inconcert.members.changes import MemberChange
-from inconcert.members.group import Group, read_group
+from inconcert.members.group import Group, encode_value, read_group
 from inconcert.members.member import Member
 from inconcert.members.member_state import KIND, Joining, MemberState
 from inconcert.members.roster import Rosters
-from inconcert.members.value import encode_value
 from inconcert.members.watch import watch
 
 
