@@ -99,7 +99,7 @@ class _Bell(InboxReceiver):
         self._inbox = inbox
         self._key = key
         self._address = address  # of no other bell
-        self._place = f"{inbox.channel_of(key)} {address}"
+        self._sleeper = f"{inbox.channel_of(key)} {address}"
         self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
         self._joined_after: int | None = None  # so many losses; after the next one the place may be gone
         self._again_at = 0.0  # by the loop's clock
@@ -132,7 +132,7 @@ class _Bell(InboxReceiver):
         """Give the place up."""
         if self._is_in_line:
             self._joined_after = None
-            self._bells.send(_LEAVE(bell=self._key, sleeper=self._place))
+            self._bells.send(_LEAVE(bell=self._key, sleeper=self._sleeper))
 
     # Called by the inbox.
 
@@ -159,4 +159,4 @@ class _Bell(InboxReceiver):
         if self._inbox.listens(self._key) and (not self._is_in_line or now >= self._again_at):
             self._joined_after = self._inbox.losses(self._key)
             self._again_at = now + _AGAIN
-            self._bells.send(_SLEEP(bell=self._key, sleeper=self._place))
+            self._bells.send(_SLEEP(bell=self._key, sleeper=self._sleeper))

@@ -74,9 +74,9 @@ class Tallies(Observer):
         self.unread = 0  # schedules that could not be read, at each look
         self.reconnects = 0  # of connections for commands
 
-    def count_from_zero(self, places: Iterable[Labels], queues: Iterable[str]) -> None:
+    def count_from_zero(self, tasks: Iterable[Labels], queues: Iterable[str]) -> None:
         """Have a count of all that may happen to these: otherwise the first time would not be an increase."""
-        for task, queue in [*places, *(labels for counts in self.jobs.values() for labels in list(counts))]:
+        for task, queue in [*tasks, *(labels for counts in self.jobs.values() for labels in list(counts))]:
             for counts in self.jobs.values():
                 if task:
                     counts.setdefault((task, queue), 0)  # in one step: the event loop may count meanwhile

@@ -197,7 +197,7 @@ class Metrics(Collector):
     def _local(self) -> Iterator[Metric]:
         """The counts of this process."""
         tallies = self._tallies
-        tallies.count_from_zero(self._registered.places, self._queues)
+        tallies.count_from_zero(self._registered.queues_of_tasks, self._queues)
         for fact, help_ in _WHAT_HAPPENED.items():
             yield _counter(f"inconcert_jobs_{fact}", help_, _JOB_LABELS, tallies.jobs[fact])
         yield _counter("inconcert_steps", "Durable steps that were called.", ("task", "outcome"), tallies.steps)

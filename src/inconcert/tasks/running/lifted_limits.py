@@ -44,7 +44,7 @@ class LiftedLimits:
     def _absent(self) -> dict[tuple[JobKeys, str], list[str]]:
         """The limits that tasks of the served queues do not have, by the partition and the queue of their jobs."""
         absent: dict[tuple[JobKeys, str], list[str]] = defaultdict(list)
-        for name, queue in self._registry.places:
+        for name, queue in self._registry.queues_of_tasks:
             if queue in self._queues:
                 absent[self._jobs.of_task(name), queue] += self._registry.tasks[name].limits.lifted(name, queue)
         return absent

@@ -95,7 +95,7 @@ class Registry:
         return {task.defaults.queue for task in self.tasks.values()}
 
     @property
-    def places(self) -> list[tuple[str, str]]:
+    def queues_of_tasks(self) -> list[tuple[str, str]]:
         """The name of each, with its default queue."""
         return [(name, task.defaults.queue) for name, task in self.tasks.items()]
 

@@ -48,13 +48,13 @@ def replacing_job(job: NewJob, origin: Origin) -> ReplacingJob | None:
 class DebouncedJob:
     """A job on its way in, which may replace one that waits."""
 
-    __slots__ = ("_key_ring", "_numbers", "_place", "_waits", "job")
+    __slots__ = ("_key_ring", "_numbers", "_queue", "_waits", "job")
 
     def __init__(self, job: NewJob, key_ring: KeyRing) -> None:
         self.job = job
         self._key_ring = key_ring
         self._numbers = itertools.count(1)
-        self._place = job.draft.options.queue
+        self._queue = job.draft.options.queue
         self._waits = ""  # the id of the job that is to be replaced; empty for a new one
 
     def enqueue(self) -> Command:
@@ -62,10 +62,10 @@ class DebouncedJob:
         job, options = self.job, self.job.draft.options
         id_ = self._waits or job.id
         text = stored_as(job.draft, id_, self._key_ring, job.trace) if self._waits else job.text
-        place = job.keys.queue(self._place)
+        queue = job.keys.queue(self._queue)
         return DEBOUNCE(
             job.keys,
-            place,
+            queue,
             result=job.keys.result(id_),
             request=f"{job.id}/{next(self._numbers)}",  # the same if all begins anew, as that of a job without debounce
             id=id_,
@@ -75,16 +75,16 @@ class DebouncedJob:
             silence_ms=milliseconds(options.debounce or 0.0),
             longest_ms="" if options.max_wait is None else milliseconds(options.max_wait),
             unique_name=options.unique or "",
-            name=place.name,
+            name=queue.name,
         )
 
     def added(self, reply: Reply) -> str | None:
         """By the reply, the id of the live job that has its name, '' if it was added; None to send another command."""
-        answer, id_, place = reply
+        answer, id_, queue = reply
         if answer == _COME_AGAIN:
-            self._waits, self._place = id_.decode(), place.decode()
+            self._waits, self._queue = id_.decode(), queue.decode()
             return None
         if answer == _BEGIN_AGAIN:
-            self._waits, self._place = "", self.job.draft.options.queue
+            self._waits, self._queue = "", self.job.draft.options.queue
             return None
         return "" if answer == _ADDED else str(id_, "ascii")

@@ -24,20 +24,20 @@ _ADDED, _COME_AGAIN = 1, 3  # what the script answers
 class NewestJob:
     """A job on its way in, which replaces the one that has its unique name."""
 
-    __slots__ = ("_known", "_numbers", "_origin", "_place", "job")
+    __slots__ = ("_known", "_numbers", "_origin", "_queue", "job")
 
     def __init__(self, job: NewJob, origin: Origin) -> None:
         self.job = job  # as given
         self._origin = origin
         self._numbers = itertools.count(1)
         self._known = ""  # the id of the job that is to be replaced, once the server has named it
-        self._place = job.draft.options.queue
+        self._queue = job.draft.options.queue
 
     def enqueue(self) -> Command:
         """The command that adds it, or puts it in the place of the one that waits."""
         job, known, key_ring = self.job, self._known, self._origin.key_ring
         options, keys = job.draft.options, job.keys
-        its, other = keys.queue(self._place), known or job.id
+        its, other = keys.queue(self._queue), known or job.id
         is_signed_for_it = key_ring.signs and known
         return _REPLACE(
             keys,
@@ -53,15 +53,15 @@ class NewestJob:
             delay_ms=options.delay_ms(),
             unique_name=options.unique or "",
             name=options.queue,
-            its_name=self._place,
+            its_name=self._queue,
             inboxes=self._origin.inboxes(keys.bodies),
             ttl_ms=milliseconds(CANCELLED_TTL),
         )
 
     def added(self, reply: Reply) -> str | None:
         """By the reply, the id of the job whose place it took, '' if it was added; None to send another command."""
-        answer, id_, place = reply
+        answer, id_, queue = reply
         if answer == _COME_AGAIN:
-            self._known, self._place = id_.decode(), place.decode()
+            self._known, self._queue = id_.decode(), queue.decode()
             return None
         return "" if answer == _ADDED else str(id_, "ascii")
