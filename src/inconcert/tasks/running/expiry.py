@@ -22,16 +22,16 @@ class Expiry:
     Any number may look at once, without a lock.  The server's clock decides.
     """
 
-    def __init__(self, session: Session, jobs: JobKeyspace, relay: Relay) -> None:
+    def __init__(self, session: Session, keyspace: JobKeyspace, relay: Relay) -> None:
         self._session = session
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._relay = relay
-        self._cursors = dict.fromkeys(jobs.partitions, b"0")  # of the jobs that wait
+        self._cursors = dict.fromkeys(keyspace.partitions, b"0")  # of the jobs that wait
 
     async def end(self, served: Sequence[str], unserved: Collection[str]) -> None:
         """End what has expired in these queues, as far as they are paused or not served, and of what waits anywhere."""
         names = list(dict.fromkeys((*served, *unserved)))
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             try:
                 await self._look_at_queues(keys, names, unserved)
                 await self._look_at_waiting(keys, names[0])

@@ -25,9 +25,9 @@ _AT_ONCE = 50  # limits that a script looks at
 class LiftedLimits:
     """Lifts what the server knew of when the worker started, and its tasks do not have: what comes later is newer."""
 
-    def __init__(self, session: Session, jobs: JobKeyspace, queues: Collection[str], registry: Registry) -> None:
+    def __init__(self, session: Session, keyspace: JobKeyspace, queues: Collection[str], registry: Registry) -> None:
         self._session = session
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._queues = queues
         self._registry = registry
         self._found: dict[tuple[JobKeys, str], list[str]] | None = None
@@ -46,7 +46,7 @@ class LiftedLimits:
         absent: dict[tuple[JobKeys, str], list[str]] = defaultdict(list)
         for name, queue in self._registry.queues_of_tasks:
             if queue in self._queues:
-                absent[self._jobs.of_task(name), queue] += self._registry.tasks[name].limits.lifted(name, queue)
+                absent[self._keyspace.of_task(name), queue] += self._registry.tasks[name].limits.lifted(name, queue)
         return absent
 
     async def _lift(self, limits: dict[tuple[JobKeys, str], list[str]]) -> dict[tuple[JobKeys, str], list[str]]:

@@ -31,10 +31,10 @@ _AFTER_A_FAILURE = 1.0  # seconds
 class Lines:
     """Looks when it starts, when it is asked to, and when the server said; any number may work at once."""
 
-    def __init__(self, session: Session, jobs: JobKeyspace, registry: Registry) -> None:
+    def __init__(self, session: Session, keyspace: JobKeyspace, registry: Registry) -> None:
         self._session = session
         self._registry = registry
-        self._look_at = dict.fromkeys(jobs.partitions, 0.0)  # each partition -> when, by the local clock
+        self._look_at = dict.fromkeys(keyspace.partitions, 0.0)  # each partition -> when, by the local clock
         self._queues: dict[JobKeys, tuple[str, ...]] = {}  # each partition -> the queues of its lines, as last seen
         self._sooner = anyio.Event()
 

@@ -31,13 +31,13 @@ class ServedQueues:
     """
 
     def __init__(
-        self, session: Session, jobs: JobKeyspace, queues: Sequence[str], registry: Registry, expiry: Expiry
+        self, session: Session, keyspace: JobKeyspace, queues: Sequence[str], registry: Registry, expiry: Expiry
     ) -> None:
         self._session = session
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._queues = queues
         self._registry = registry
-        self._lifted = LiftedLimits(session, jobs, queues, registry)
+        self._lifted = LiftedLimits(session, keyspace, queues, registry)
         self._expiry = expiry
         self._warned: set[str] = set()
 
@@ -58,7 +58,7 @@ class ServedQueues:
         """Report the served queues; returns those that no one serves."""
         names = (*self._queues, *sorted(self._registry.queues - set(self._queues)))
         report = REPORT_SERVED(
-            self._jobs.partitions[0], silent_ms=milliseconds(_SILENT), count=len(self._queues), names=names
+            self._keyspace.partitions[0], silent_ms=milliseconds(_SILENT), count=len(self._queues), names=names
         )
         found = await self._session.run(report)
         return {name.decode() for name in found}
@@ -67,7 +67,7 @@ class ServedQueues:
         if not names:
             return
         counts = Counter[str]()
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             _, _, *flat = await self._session.run(STATS(keys, queues=keys.lists(names), names=names))
             for name, row in zip(names, rows(flat, StatsRow), strict=True):
                 counts[name] += row.ready + row.delayed + row.waiting

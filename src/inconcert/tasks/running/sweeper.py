@@ -26,9 +26,9 @@ _LONGEST_WAIT = 30.0  # seconds, as in tasks/ask_again
 class Sweeper:
     """Sweeps when it begins, and every few minutes. Any number of sweepers may work at once, without a lock."""
 
-    def __init__(self, session: Session, jobs: JobKeyspace) -> None:
+    def __init__(self, session: Session, keyspace: JobKeyspace) -> None:
         self._session = session
-        self._jobs = jobs
+        self._keyspace = keyspace
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -41,7 +41,7 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Drop all names and groups that are due."""
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             for sweep in SWEEP_NAMES, SWEEP_GROUPS:
                 while await self._session.run(sweep(keys)) == _MOST:
                     pass
@@ -53,14 +53,14 @@ class Asker:
     The server says when to ask next, so any number of askers cause as much work as one.
     """
 
-    def __init__(self, session: Session, jobs: JobKeyspace, relay: Relay) -> None:
+    def __init__(self, session: Session, keyspace: JobKeyspace, relay: Relay) -> None:
         self._session = session
-        self._jobs = jobs
+        self._keyspace = keyspace
         self._relay = relay
 
     async def run(self) -> None:
         """Ask until cancelled; not at all where there is one partition."""
-        if len(self._jobs.partitions) == 1:
+        if len(self._keyspace.partitions) == 1:
             return
         while True:
             pause = await self.ask()
@@ -68,11 +68,11 @@ class Asker:
 
     async def ask(self) -> float:
         """Let some jobs of each partition ask; returns after how many seconds others may."""
-        calls = [Call(ASK_AGAIN(keys, suffix=keys.suffix)) for keys in self._jobs.partitions]
+        calls = [Call(ASK_AGAIN(keys, suffix=keys.suffix)) for keys in self._keyspace.partitions]
         for call in calls:
             self._session.channel.submit(call)
         wait = _LONGEST_WAIT
-        for keys, call in zip(self._jobs.partitions, calls, strict=True):
+        for keys, call in zip(self._keyspace.partitions, calls, strict=True):
             try:
                 wait_ms, has_news = await call
             except InconcertError as error:

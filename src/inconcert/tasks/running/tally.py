@@ -46,10 +46,10 @@ class Tally:
     where it is said how long they took.
     """
 
-    def __init__(self, session: Session, jobs: JobKeyspace, *, is_on: bool) -> None:
+    def __init__(self, session: Session, keyspace: JobKeyspace, *, is_on: bool) -> None:
         self._is_on = is_on
         self._session = session
-        self._keys = jobs.partitions[0]
+        self._keys = keyspace.partitions[0]
         self._ahead = 0.0  # how far the server's clock is ahead of the local monotonic one, in seconds
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # task -> field without its hour -> number
         self._lately: deque[Lately] = deque(maxlen=MOST_LATELY)

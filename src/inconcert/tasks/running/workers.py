@@ -121,14 +121,14 @@ def consumer_of(worker: str, said: bytes) -> str:
 class Workers:
     """The workers of a namespace."""
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace) -> None:
         self._ref = ref
-        self._jobs = jobs
+        self._keyspace = keyspace
 
     async def statuses(self) -> Sequence[WorkerStatus]:
         """All that are alive, and those that are dead and not recovered yet."""
         found: dict[str, _Found] = {}
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             of: dict[bytes, _Found] = {}  # each worker of this partition
             for row, heard_ms, about in await self._described(keys):
                 one = of[row.worker] = found.setdefault(about.consumer, _Found(about))
@@ -146,7 +146,7 @@ class Workers:
     async def running(self) -> Mapping[str, int]:
         """Of each queue how many jobs workers hold."""
         running = Counter[str]()
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             workers = await self.holding(keys)
             for start in range(0, len(workers), _AT_ONCE):
                 claimed = [keys.claimed(worker.decode()) for worker in workers[start : start + _AT_ONCE]]
@@ -157,7 +157,7 @@ class Workers:
     async def consumers(self) -> Mapping[str, int]:
         """Of each queue how many consumers serve it."""
         serving: dict[str, tuple[str, ...]] = {}  # a consumer has a worker in each partition
-        for keys in self._jobs.partitions:
+        for keys in self._keyspace.partitions:
             for row, _, about in await self._described(keys):
                 if row.is_alive:
                     serving[about.consumer] = about.queues
