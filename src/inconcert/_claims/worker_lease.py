@@ -150,14 +150,17 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         """
         order, count = self._policy.turn(min(count, _MOST))
         call = self._call(self._claim(order, count, suspects=int(self._suspects.may_take(self))))
-        await self._session.channel.has_room(self._keys.bodies)
-        self._acknowledge()  # sent along with what has ended
+        channel = self._session.channel
+        if channel.is_full:
+            await channel.has_room(self._keys.bodies)
+        if self._ended:
+            self._acknowledge()  # sent along with it
         if send is not None:
             send(call)
         else:
-            self._session.channel.submit(call)
+            channel.submit(call)
         if self.is_behind:  # then the server works on it while what the last claim brought begins to run
-            self._session.channel.flush()
+            channel.flush()
         status, *answer = await call
         self._suspects.answered(self)
         if not status:
@@ -485,6 +488,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
 def _how_many(ended: list[Ended]) -> int:
     """The number of these in one script: with 1 MiB to write or to drop it has enough."""
+    if len(ended) == 1:
+        return 1
     some, size = ended[:_MOST], 0
     if all(map(IS_PLAIN, some)) and sum(map(len, map(_RESULT, some))) < _MOST_BYTES:
         return len(some)

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, get_args
 
 from inconcert._core.origin import Origin
 from inconcert._core.session import Session, on_unclaimed
+from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
@@ -111,25 +112,24 @@ class NewItems:
         most = min(_MOST, maxsize or _MOST)
         if len(items) > most:
             raise ValueError(f"{len(items)} items are too many for queue {name!r} at once; put at most {most}")
-        texts = [codec.encode(item) for item in items]
-        if sum(map(len, texts)) > _MOST_BYTES:
+        self.request = origin.new_address()
+        given = None if item_id is None else check_item_id(name, item_id)
+        kind, size = item_of(name), 0
+        self._items: list[Argument] = []
+        for item in items:
+            text = codec.encode(item)
+            size += len(text)
+            id_ = origin.new_address() if self._items else given or self.request
+            self._items += (id_, origin.key_ring.sign(kind, id_, text))
+        if size > _MOST_BYTES:
             raise InvalidPayload(f"items for queue {name!r} have more than {_MOST_BYTES} bytes together; put fewer")
-        ids = [origin.new_address() for _ in texts]
-        self.request = ids[0]  # what the script knows them by
-        if item_id is not None:
-            ids = [check_item_id(name, item_id)]
-        self.queue = name  # the queue's name
+        self.queue = name
         self._origin = origin
         self._keys = keys
         self._front = int(order == "lifo")
         self._delay_ms = milliseconds(delay)
         self._maxsize = maxsize
         self._is_given = item_id is not None
-        self._items = [
-            part
-            for id_, text in zip(ids, texts, strict=True)
-            for part in (id_, origin.key_ring.sign(item_of(name), id_, text))
-        ]
 
     def put(self, *, waits: bool = False) -> Command:
         """The command that puts them in, or has them wait in line for room."""
@@ -156,11 +156,13 @@ class NewItems:
             QueueFull: There is no room, or others wait for it.
             QueueShutDown: It takes nothing more.
         """
+        if answer == _IN:
+            return True
         if answer == _SHUT:
             raise QueueShutDown(self.queue)
-        if answer not in (_IN, _THERE):
+        if answer != _THERE:
             raise self.full()
-        return bool(answer == _IN)
+        return False
 
     def full(self, timeout: float | None = None) -> QueueFull:
         """The error that there is no room, and how long it was waited for, in seconds."""
