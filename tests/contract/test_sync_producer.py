@@ -192,7 +192,7 @@ async def test_worker_runs_what_was_enqueued_and_result_comes_back(
 
 
 async def test_large_result_comes_back(concert: Coordinator, producer: SyncProducer) -> None:
-    """By a second call, because it has more than 16 KiB."""
+    """By a second call, because it has more than 16 KiB; also where the server knows neither form of the script."""
 
     @concert.task(name="large")
     async def large() -> str:
@@ -200,6 +200,7 @@ async def test_large_result_comes_back(concert: Coordinator, producer: SyncProdu
 
     job = await large.enqueue()
     await concert.run_worker("default", burst=True)
+    await raw(concert).script_flush()
     assert await asyncio.to_thread(producer.result, job.id, timeout=10.0) == "x" * 100_000
 
 

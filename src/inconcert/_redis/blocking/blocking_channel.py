@@ -103,12 +103,11 @@ class BlockingChannel:
         """Send it, with its source if the server lacks that; also returns what to send if it must be repeated."""
         silent_at = min(until, time.monotonic() + self._timeout / 2)  # so that there is time for another connection
         reply = wire.exchange(packed, silent_at)
-        if isinstance(reply, ErrorReply) and reply.code == "LARGE":
-            command = command.with_room()
-            reply = wire.exchange(command.pack(), silent_at)
         if isinstance(reply, ErrorReply) and reply.code == "NOSCRIPT":
             packed = command.pack_with_source()
             reply = wire.exchange(packed, silent_at)
+        if isinstance(reply, ErrorReply) and reply.code == "LARGE":
+            reply = wire.exchange(command.with_room().pack_with_source(), silent_at)
         return reply, packed
 
     def _in_time(self, error: str) -> str:
