@@ -63,18 +63,14 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
 
     Args:
         terms: How its items are claimed.
-
-    Attributes:
-        queue: The name of the queue.
-        address: Unique to these, among all processes.
     """
 
     def __init__(self, session: Session, keys: ItemKeys, terms: Terms) -> None:
         super().__init__(
             session, [(keys, [keys.only])], to_the_front=terms.order == "lifo", max_crashes=terms.max_crashes
         )
-        self.queue = terms.name
-        self.address = self._address
+        self.queue = terms.name  # the name of the queue
+        self.address = self._address  # unique to these, among all processes
         self._keys = keys
         self._terms = terms
         self._standby = Standby(session, keys, self.interrupt)
@@ -325,9 +321,6 @@ class _Getter(asyncio.Future[ItemState[Any]]):
     Args:
         forget: Called when it waits no longer.
         lingers: Whether it waits on for more when the first of its call has an item.
-
-    Attributes:
-        followers: The others of its call, if it is the first.
     """
 
     __slots__ = ("_forget", "followers", "lingers")
@@ -336,7 +329,7 @@ class _Getter(asyncio.Future[ItemState[Any]]):
         super().__init__()
         self._forget = forget
         self.lingers = lingers
-        self.followers: Sequence[_Getter] = ()
+        self.followers: Sequence[_Getter] = ()  # the others of its call, if it is the first
 
     def cancel(self, msg: Any = None) -> bool:  # noqa: ANN401 - as in asyncio
         """Wait no longer; from now on nothing is given to it."""

@@ -63,29 +63,17 @@ class ItemKeys(ClaimKeys, plugs="items"):
 
 
 class QueueState(NamedTuple):
-    """The counts of a queue, and whether it takes more, as the script returns them.
+    """The counts of a queue, and whether it takes more, as the script returns them."""
 
-    Attributes:
-        ready: Items that may be taken now.
-        delayed: Items that may be taken later.
-        claimed: Items that are claimed.
-        dead: Items that were dead-lettered.
-        oldest_ms: How long the oldest ready item has been there; -1 if there is none.
-        due_in_ms: How long until the first delayed item is due; -1 if there is none.
-        now_ms: The server's time.
-        shut: 1 if it is shut down, 2 at once; 0 if it is open.
-        in_line: Calls of `put` that wait for room.
-    """
-
-    ready: int
-    delayed: int
-    claimed: int
-    dead: int
-    oldest_ms: int
-    due_in_ms: int
-    now_ms: int
-    shut: int
-    in_line: int
+    ready: int  # items that may be taken now
+    delayed: int  # items that may be taken later
+    claimed: int  # items that are claimed
+    dead: int  # items that were dead-lettered
+    oldest_ms: int  # how long the oldest ready item has been there; -1 if there is none
+    due_in_ms: int  # how long until the first delayed item is due; -1 if there is none
+    now_ms: int  # the server's time
+    shut: int  # 1 if it is shut down, 2 at once; 0 if it is open
+    in_line: int  # calls of `put` that wait for room
 
 
 class ItemRow(NamedTuple):

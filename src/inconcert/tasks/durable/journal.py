@@ -166,11 +166,7 @@ class Journal:
         return is_kept or (self._last < self._most and size <= self._most_bytes)
 
     async def save_cursor(self, cursor: Cursor) -> None:
-        """Keep how far a loop is.
-
-        Raises:
-            StepRefused: The job has too many steps, or too large ones.
-        """
+        """Keep how far a loop is; raises `StepRefused` if the job has too many steps, or too large ones."""
         if not self.has_room(cursor):
             raise self.refused(cursor.name, f"the job has {self._most} steps already, or too large ones")
         await self._store.save_cursor(*self._to_save(cursor))
