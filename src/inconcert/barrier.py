@@ -194,25 +194,16 @@ class _Participant:
 
     The server alone decides how a round ended: even when the lease should have lapsed, the participant asks before it
     gives up.
-
-    Attributes:
-        kind: The kind of thing, as log lines name it.
-        name: That of the barrier.
-        holder: Its identity, unique every time.
-        deadline: When its lease ends, by the local monotonic clock.
-        renew_at: When to renew the lease.
-        is_waiting: Whether it still waits for the outcome of its round.
-        result: Its position in the round that it has passed, or the error of a broken round; None until one is known.
     """
 
-    kind = "place at barrier"
+    kind = "place at barrier"  # as log lines name it
 
     def __init__(self, session: Session, terms: _Terms) -> None:
-        self.name = terms.name
-        self.holder = session.new_address()
-        self.deadline = self.renew_at = 0.0
-        self.is_waiting = True
-        self.result: int | BarrierBroken | None = None
+        self.name = terms.name  # that of the barrier
+        self.holder = session.new_address()  # its identity, unique every time
+        self.deadline = self.renew_at = 0.0  # when its lease ends, and is renewed, by the local monotonic clock
+        self.is_waiting = True  # for the outcome of its round
+        self.result: int | BarrierBroken | None = None  # its position in the round that it has passed, once known
         self._session = session
         self._terms = terms
         self._round = b""

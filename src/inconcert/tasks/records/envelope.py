@@ -88,15 +88,7 @@ def seal(call: Call, terms: bytes = b"}") -> bytes:
 def marks_of(
     max_crashes: int, limits: str = "", *, history: str = "", priority: int = PRIORITY, debounced: bool = False
 ) -> bytes:
-    """The part of a job that scripts read, stored before its envelope; empty if they need none.
-
-    Args:
-        max_crashes: As in the envelope.
-        limits: As in the envelope.
-        history: In which history its end is to be, and how many that keeps, as `history_note` returns it.
-        priority: As in the envelope.
-        debounced: As in the envelope.
-    """
+    """The part of a job that scripts read, before its envelope; `history` is a `history_note`. Empty for nothing."""
     rank = "" if priority == PRIORITY else f"!{priority}"
     note = f"#{history}{rank}{'~' if debounced else ''} " if history or rank or debounced else ""
     return f"{max_crashes}{limits} {note}".encode() if note or limits or max_crashes != MAX_CRASHES else b""

@@ -220,17 +220,9 @@ def draft_of(
     kwargs: Mapping[str, Any] | None,
     options: JobOptions,
     *,
-    enqueuing: EnqueueBatcher | None = None,
+    enqueuing: EnqueueBatcher | None = None,  # adds headers to a job by name; a task has its own
 ) -> Draft[JSON]:
-    """A job of a task that is given itself, or by its name: then its arguments are JSON values, as its result is.
-
-    Args:
-        task: Which.
-        args: See `Coordinator.enqueue`.
-        kwargs: See `Coordinator.enqueue`.
-        options: See `Coordinator.enqueue`.
-        enqueuing: Adds headers to a job by name; None for none. A task has its own.
-    """
+    """A job of a task that is given itself, or by its name: then its arguments are JSON values, as its result is."""
     if isinstance(task, Task):
         draft: Draft[Any] = task.options(**options).call(*args, **(kwargs or {}))
         return with_options(draft, draft.options)
