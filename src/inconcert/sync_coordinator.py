@@ -5,18 +5,22 @@ its own: anyio's blocking portal.  That loop renews leases while the callers wor
 the same line, as one of a `Coordinator`.
 """
 
+import concurrent.futures
 import functools
 import inspect
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from types import EllipsisType, TracebackType
 from typing import ParamSpec, TypeVar
 
+import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS
 from inconcert._core.lease import Lease, state_of
-from inconcert._core.loop_thread import LoopThread
 from inconcert._core.permit_state import PermitState
 from inconcert._core.permits import Permits
 from inconcert._rules.defaults import LOCK_TTL
@@ -29,6 +33,8 @@ from inconcert.sync_producer import SyncProducer
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_LEAVING = 5.0  # seconds that an interrupted caller waits at most until it has left the line
 
 _of_parents: list[object] = []  # threads and loops that are not ours, whose finalizers must not run in a fork
 
@@ -186,6 +192,78 @@ class SyncCoordinator(SyncProducer):
             if self._thread is None:
                 self._thread = LoopThread(self._concert)
             return self._thread
+
+
+class LoopThread:
+    """The event loop on which a coordinator is open, in a thread of one process."""
+
+    def __init__(self, concert: Coordinator) -> None:
+        self._process = os.getpid()
+        self._concert = concert
+        with ExitStack() as stack:
+            self._portal: BlockingPortal = stack.enter_context(start_blocking_portal("asyncio"))
+            self._portal.call(concert.open)
+            self._stack = stack.pop_all()
+
+    def close(self) -> None:
+        """Close the coordinator, and end the thread."""
+        with self._stack:
+            self._portal.call(self._concert.close)
+
+    def call(self, function: Callable[[], Awaitable[R]]) -> R:
+        """Call a coroutine function there, and wait; an interrupt cancels it."""
+        self._check()
+        future = self._portal.start_task_soon(function)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def acquire(self, function: Callable[[], Awaitable[Lease | None]]) -> Lease | None:
+        """Acquire there, and wait; an interrupt leaves nothing in line, and nothing held."""
+        self._check()
+        acquisition = Acquisition(function)
+        future = self._portal.start_task_soon(acquisition.run)
+        try:
+            return future.result()
+        except BaseException:
+            with suppress(RuntimeError):  # the loop has ended, and released all
+                self._portal.call(acquisition.abandon)
+                concurrent.futures.wait([future], timeout=_LEAVING)
+            raise
+
+    def _check(self) -> None:
+        if self._process != os.getpid():
+            raise NotConnected(
+                f"this was acquired in process {self._process}, of which this one is a fork; acquire it again here",
+                is_misuse=True,
+            )
+
+
+class Acquisition:
+    """An acquisition for a thread that may be interrupted meanwhile; runs on the loop."""
+
+    def __init__(self, acquire: Callable[[], Awaitable[Lease | None]]) -> None:
+        self._acquire = acquire
+        self._scope: anyio.CancelScope | None = None  # once it runs
+        self._is_abandoned = False
+        self._lease: Lease | None = None
+
+    async def run(self) -> Lease | None:
+        """Acquire it, unless it was abandoned before."""
+        if not self._is_abandoned:
+            with anyio.CancelScope() as self._scope:
+                self._lease = await self._acquire()
+        return self._lease
+
+    def abandon(self) -> None:
+        """Leave the line, or release what was acquired."""
+        self._is_abandoned = True
+        if self._scope is not None:
+            self._scope.cancel()
+        if self._lease is not None and not state_of(self._lease).is_released:
+            state_of(self._lease).release_nowait()
 
 
 class SyncLease:

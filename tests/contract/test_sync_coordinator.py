@@ -26,7 +26,7 @@ from inconcert import (
     SyncPermits,
     SyncProducer,
 )
-from inconcert._core.loop_thread import Acquisition
+from inconcert.sync_coordinator import Acquisition
 from tests.support.servers import RealServer
 
 Make = Callable[[SyncCoordinator, str], SyncPermits]
