@@ -42,7 +42,7 @@ class Scene:
     def __init__(self, concert: Coordinator) -> None:
         self.client: Any = raw(concert)
         self.keys: JobKeys = concert._jobs.partitions[0]
-        self.place: QueueKeys = self.keys.queue("q")
+        self.queue: QueueKeys = self.keys.queue("q")
         self.worker = WorkerKeys(self.keys.claimed(WORKER))
         self.session = concert._ref.session
         self.inboxes = self.session.inboxes("")
@@ -51,7 +51,7 @@ class Scene:
     async def run(self, script: str, /, **named: Any) -> Any:
         """Run a script once: it moves jobs only as it declares."""
         before = await read_ledger(self.client, self._namespace)
-        answer = await self.session.run(command_of(script, self.keys, self.place, self.worker, **named))
+        answer = await self.session.run(command_of(script, self.keys, self.queue, self.worker, **named))
         moved = moves_between(before, await read_ledger(self.client, self._namespace))
         assert moved <= moves(script) | {("new", then) for was, then in moves(script) if was == "gone"}
         return answer
@@ -85,7 +85,7 @@ class Scene:
         """Run the script that claims."""
         return await self.run(
             "claims/claim",
-            queues=(self.place.queue, self.place.bell, self.place.delayed),
+            queues=(self.queue.queue, self.queue.bell, self.queue.delayed),
             worker=WORKER,
             number=number,
             count=count,
@@ -143,7 +143,7 @@ class Scene:
         """Run the script that gives back what the worker holds."""
         return await self.run(
             "claims/recover",
-            queues=(self.place.queue, self.place.bell, self.place.delayed),
+            queues=(self.queue.queue, self.queue.bell, self.queue.delayed),
             worker=WORKER,
             max_crashes=max_crashes,
             inboxes=self.inboxes,
@@ -175,16 +175,15 @@ class Scene:
         """Run the script that moves what is due."""
         return await self.run("claims/promote", front=0)
 
-    async def pass_on(self, *places: QueueKeys, suffix: str = "", passer: str = "me") -> Any:
+    async def pass_on(self, *queues: QueueKeys, suffix: str = "", passer: str = "me") -> Any:
         """Run the script that tells who waits for others; it goes on with those of these queues."""
-        queues = [key for place in places for key in (place.queue, place.bell, place.delayed)]
         return await self.run(
             "tasks/resolve_dependents",
-            queues=queues,
+            queues=[key for queue in queues for key in queue[1:]],
             inboxes=self.inboxes,
             suffix=suffix,
             passer=passer,
-            names=[place.name for place in places],
+            names=[queue.name for queue in queues],
         )
 
     async def ledger(self) -> Ledger:
@@ -207,14 +206,14 @@ async def scene(any_concert: Coordinator) -> Scene:
     assert await made.claim(2) == [b"held"]
     await made.enqueue(*((f"ready{number}", 0, "") for number in (1, 2, 3)))
     await made.enqueue(*((job, HOUR, "") for job in ("due", "later")))
-    await made.client.zadd(made.place.delayed, {"due": 1})
+    await made.client.zadd(made.queue.delayed, {"due": 1})
     return made
 
 
 async def test_job_dies_without_a_key_of_its_queue(scene: Scene) -> None:
     """A foreign key there stops only what goes back, before anything is changed."""
-    await scene.client.delete(scene.place.bell)
-    await scene.client.set(scene.place.bell, "theirs")
+    await scene.client.delete(scene.queue.bell)
+    await scene.client.set(scene.queue.bell, "theirs")
     with pytest.raises(WrongState):
         await scene.nack("back")
     assert await scene.nack("dead") == 1
@@ -507,7 +506,7 @@ async def test_second_plain_enqueue_adds_nothing(scene: Scene) -> None:
     assert ledger.ready["q"] == [*ready, "a1", "b1", "a2", "b2"]
     assert await scene.client.exists(scene.keys.finished) == 0, "the queue was not empty, so its name is known"
     await scene.client.hdel(scene.keys.bodies, *ledger.ready["q"])
-    await scene.client.delete(scene.place.queue)
+    await scene.client.delete(scene.queue.queue)
     for number in (1, 2):
         assert await scene.enqueue_plain(number, f"a{number}") == 1
     assert "q" not in (await scene.ledger()).ready
@@ -574,7 +573,7 @@ async def test_second_run_adds_no_member_twice(scene: Scene, may_skip: int) -> N
     """Within the minute the answer is the same; after it, the numbers were given."""
     await scene.run("tasks/open_group", group="g.0", when="-", id="", envelope="", delay_ms=0, name="", results="")
     members = ("g~10.0", "{}", 0, "q", "", 0, "", "", "g~11.0", "{}", HOUR, "q", "mine", 0, "", "")
-    adding = {"queues": scene.place[1:], "group": "g.0", "request": "one", "first": 0, "may_skip": may_skip}
+    adding = {"queues": scene.queue[1:], "group": "g.0", "request": "one", "first": 0, "may_skip": may_skip}
     assert await scene.run("tasks/add_members", **adding, jobs=members) == [1, 2, 2, 1, 1]
     before = await scene.ledger()
     assert await scene.run("tasks/add_members", **adding, jobs=members) == [1, 2, 2, 1, 1]
@@ -604,11 +603,11 @@ async def test_second_lifting_of_a_limit_changes_nothing(scene: Scene) -> None:
     """Once it is lifted, no job has it that was enqueued a while ago."""
     await scene.client.hset(scene.keys.places, "ab", "1 1 0")
     await scene.client.zadd(scene.keys.held_back, {f"ab {1:014d} late": 0})
-    await scene.client.zadd(scene.place.delayed, {"late": 4e15 + 1})
+    await scene.client.zadd(scene.queue.delayed, {"late": 4e15 + 1})
     await scene.client.hset(scene.keys.states, "late", "delayed q")
     lifting = {"name": "q", "quiet_ms": 60_000, "lifted": ("/9:ab", "/9:cd")}
     assert await scene.run("tasks/lift_limits", **lifting) == [b"/9:ab"]
-    assert await scene.client.lindex(scene.place.queue, 0) == b"late"
+    assert await scene.client.lindex(scene.queue.queue, 0) == b"late"
     before = await scene.ledger()
     assert await scene.run("tasks/lift_limits", **lifting) == [b"/9:ab"]
     assert await scene.ledger() == before
@@ -623,13 +622,13 @@ async def test_second_look_at_the_lines_lets_nobody_in(scene: Scene) -> None:
     for order, job in enumerate(("first", "last"), 1):
         await scene.client.hset(scene.keys.bodies, job, f"{order} 3{limits} {{}}")
         await scene.client.zadd(scene.keys.held_back, {f"{line} {order:014d} {job}": 0})
-        await scene.client.zadd(scene.place.delayed, {job: 4e15 + order})
+        await scene.client.zadd(scene.queue.delayed, {job: 4e15 + order})
         await scene.client.hset(scene.keys.states, job, "delayed q")
     assert await scene.run("tasks/let_in", queues=[], names=[]) == [0, b"q"]
-    letting_in = {"queues": (scene.place.queue, scene.place.bell, scene.place.delayed), "names": ["q"]}
+    letting_in = {"queues": (scene.queue.queue, scene.queue.bell, scene.queue.delayed), "names": ["q"]}
     next_ms, name = await scene.run("tasks/let_in", **letting_in)
     assert (name, 0 < next_ms <= 1000) == (b"q", True)
-    assert await scene.client.lindex(scene.place.queue, 0) == b"first"
+    assert await scene.client.lindex(scene.queue.queue, 0) == b"first"
     before = await scene.ledger()
     assert (await scene.run("tasks/let_in", **letting_in))[1:] == [b"q"]
     assert await scene.ledger() == before
@@ -821,7 +820,7 @@ async def test_second_end_of_a_job_adds_what_follows_it_once(scene: Scene) -> No
         "name": "name",
     }
     end |= {"inboxes": scene.inboxes, "worker": WORKER, "id": "held"}
-    end |= {"queues": scene.place[1:] * 2, "jobs": ("next", "{}", 0, "q", "then", "{}", HOUR, "q")}
+    end |= {"queues": scene.queue[1:] * 2, "jobs": ("next", "{}", 0, "q", "then", "{}", HOUR, "q")}
     end |= {"histories": f"1 1 {MOST}:ab+,"}
     before = await scene.ledger()
     assert await scene.run("tasks/ack_and_enqueue+jobs", place=1001, **end) == [0]
@@ -958,7 +957,7 @@ async def test_claim_passes_over_what_was_cancelled(scene: Scene) -> None:
     await scene.client.hdel(scene.keys.bodies, *jobs[:-1])
     answer = await scene.ask(4, 1)
     assert (answer[1], answer[3:]) == (0, [0, b""])  # it looked at a thousand, and is to be asked again
-    assert await scene.client.llen(scene.place.bell) == 1
+    assert await scene.client.llen(scene.queue.bell) == 1
     assert await scene.claim(5) == [b"many1199"]
 
 
@@ -989,7 +988,7 @@ async def test_promote_moves_nothing_early(scene: Scene) -> None:
     await scene.promote()
     for delay_ms in (1, 10, 30):
         await scene.enqueue((f"in{delay_ms}", delay_ms, ""))
-        due_ms = await scene.client.zscore(scene.place.delayed, f"in{delay_ms}")
+        due_ms = await scene.client.zscore(scene.queue.delayed, f"in{delay_ms}")
         moved = 0
         while not moved:
             moved, next_ms = await scene.promote()
@@ -1009,7 +1008,7 @@ async def test_second_reschedule_does_the_same(scene: Scene, delay_ms: int) -> N
         ledger = await scene.ledger()
         if delay_ms:
             assert ledger == before
-            assert await scene.client.zscore(scene.place.delayed, "later") >= seconds * 1000 + delay_ms
+            assert await scene.client.zscore(scene.queue.delayed, "later") >= seconds * 1000 + delay_ms
         else:
             assert (ledger.ready["q"][-1], ledger.delayed) == ("later", {"q": ["due"]})
             assert "later" not in ledger.states
@@ -1050,9 +1049,9 @@ async def test_reschedule_stops_before_a_key_that_is_not_ours(scene: Scene) -> N
     """The job stays where it is."""
     before = await scene.ledger()
     await scene.client.set("mine", "x", px=60_000)
-    for place in (scene.place._replace(queue="mine"), scene.place._replace(bell="mine")):
+    for queue in (scene.queue._replace(queue="mine"), scene.queue._replace(bell="mine")):
         with pytest.raises(WrongState):
-            await scene.session.run(RESCHEDULE(scene.keys, place, delay_ms=0, name="q", request="one", ids=["later"]))
+            await scene.session.run(RESCHEDULE(scene.keys, queue, delay_ms=0, name="q", request="one", ids=["later"]))
     assert await scene.ledger() == before
     await scene.client.delete("mine")
 
@@ -1179,7 +1178,7 @@ async def test_second_look_at_the_dead_is_the_same(scene: Scene) -> None:
 @pytest.mark.twice("tasks/stats")
 async def test_second_stats_are_the_same(scene: Scene) -> None:
     """One worker, one dead; three ready, two delayed, none waiting, none finished."""
-    queues = (scene.place.queue, scene.place.delayed)
+    queues = (scene.queue.queue, scene.queue.delayed)
     for _ in range(2):
         stats = await scene.run("tasks/stats", queues=queues, names=["q"])
         workers, dead, ready, delayed, held_back, waiting, oldest_ms, is_paused, finished = stats
@@ -1200,7 +1199,7 @@ async def test_second_look_at_what_holds_a_job_back_is_the_same(scene: Scene) ->
     """Which limit it is, how many are before it, and who has a place; and changes nothing."""
     limits = "/r10,10:c/s:a/1:a/2:b"
     await scene.client.hset(scene.keys.bodies, mapping=dict.fromkeys(("z", "next"), f"1 3{limits} {{}}"))
-    await scene.client.zadd(scene.place.delayed, {"z": 4_000_000_000_000_007, "next": 70})
+    await scene.client.zadd(scene.queue.delayed, {"z": 4_000_000_000_000_007, "next": 70})
     await scene.client.zadd(scene.keys.held_back, {f"b {5:014} y": 0, f"b {7:014} z": 0, f"a {3:014} x": 0})
     places = {"b": "2 3 0", "held": "/s:a/1:a/2:b", "gone": "/1:f", "@a": "y", "c": "99 70 20 10 1 99 next"}
     await scene.client.hset(scene.keys.places, mapping=places)
@@ -1266,7 +1265,7 @@ async def test_second_list_of_jobs_is_the_same(scene: Scene) -> None:
 @pytest.mark.twice("tasks/locate")
 async def test_second_look_for_a_job_is_the_same(scene: Scene) -> None:
     """In its queue, among the delayed ones, or in neither; and changes nothing."""
-    queues = (scene.place.queue, scene.place.delayed)
+    queues = (scene.queue.queue, scene.queue.delayed)
     before = await scene.ledger()
     for _ in range(2):
         for job, name, ahead in (("ready2", b"q", 1), ("later", b"q", -1), ("held", b"", -1)):
@@ -1375,14 +1374,14 @@ async def test_second_pass_on_tells_nobody_twice(scene: Scene) -> None:
         await follow(scene, job, "held", "ready1")
     await follow(scene, "third", "held", delay_ms=HOUR)
     assert await scene.ack() == [2]
-    keys, place = scene.keys, scene.place
-    for places, answer in (((), [1, 0, [b"q"], [], 0]), ((place,), DONE), ((place,), DONE)):
-        assert await scene.pass_on(*places) == answer
+    keys, queue = scene.keys, scene.queue
+    for queues, answer in (((), [1, 0, [b"q"], [], 0]), ((queue,), DONE), ((queue,), DONE)):
+        assert await scene.pass_on(*queues) == answer
         states = (await scene.ledger()).states
         assert (states["first"], states["second"]) == ("waiting 0 q", "waiting 0 q")
         pending = await scene.client.hgetall(keys.pending)
         assert pending == {b"first": b"ready1", b"second": b"ready1"}
-        assert await scene.client.hgetall(keys.waiting) == {b"q": b"2" if places else b"3"}
+        assert await scene.client.hgetall(keys.waiting) == {b"q": b"2" if queues else b"3"}
     assert (await scene.ledger()).states["third"] == "delayed q"
     assert await scene.client.hget(scene.keys.outcomes, "held") == b"succeeded 1"
     for _ in range(2):
@@ -1399,8 +1398,8 @@ async def test_end_of_a_parent_is_news_once(scene: Scene) -> None:
     assert [await scene.nack("dead") for _ in range(2)] == [2, 0]
     assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"ready1", b"held"]
     assert (await scene.heartbeat())[3] == 1
-    assert await scene.pass_on(scene.place) == [2, 0, [], [], 0]
-    assert await scene.pass_on(scene.place) == DONE
+    assert await scene.pass_on(scene.queue) == [2, 0, [], [], 0]
+    assert await scene.pass_on(scene.queue) == DONE
     assert (await scene.heartbeat())[3] == 0
     assert {"child-of-held", "child-of-ready1", "held"} <= set((await scene.ledger()).dead)
 
@@ -1410,7 +1409,7 @@ async def test_child_goes_on_waiting_for_a_parent_that_was_replayed_before_it_wa
     await follow(scene, "child", "held")
     await scene.nack("dead")
     assert await scene.run("claims/replay", queue_name="q", jobs=("held", "", ""), request="one") == 1
-    assert await scene.pass_on(scene.place) == DONE
+    assert await scene.pass_on(scene.queue) == DONE
     assert (await scene.ledger()).waiting == ["child"]
 
 
@@ -1421,7 +1420,7 @@ async def test_crash_that_sets_a_parent_aside_is_news(scene: Scene) -> None:
     await scene.client.hset(scene.keys.facts, "held", facts_text(crashes=2))
     assert [await scene.recover(3) for _ in range(2)] == [[0, 1, 1], [0, 0, 0]]
     assert (await scene.ledger()).history == [("dead", "failed"), ("held", "failed")]
-    await scene.pass_on(scene.place)
+    await scene.pass_on(scene.queue)
     assert "child" in (await scene.ledger()).dead
 
 
@@ -1430,12 +1429,12 @@ async def test_pass_on_goes_round_a_key_that_is_not_ours(scene: Scene) -> None:
     await follow(scene, "child", "held")
     assert await scene.ack() == [2]
     await scene.client.set("mine", "x")
-    keys, place = scene.keys, scene.place._replace(queue="mine")
+    keys, queue = scene.keys, scene.queue._replace(queue="mine")
     for _ in range(2):
         await scene.client.rpush(keys.news, "another")
-        assert await scene.pass_on(place) == [1, 1, [], [], 1]
+        assert await scene.pass_on(queue) == [1, 1, [], [], 1]
         assert await scene.client.lrange(keys.news, 0, -1) == [b"child"]
-    assert await scene.pass_on(scene.place) == DONE
+    assert await scene.pass_on(scene.queue) == DONE
     assert (await scene.ledger()).ready["q"][-1] == "child"
     await scene.client.delete("mine")
 
@@ -1445,9 +1444,9 @@ async def test_pass_on_goes_round_a_key_that_is_not_ours(scene: Scene) -> None:
 
 async def others_are_told(scene: Scene) -> list[bytes]:
     """What other partitions are to know, in words."""
-    answer, again = [await scene.pass_on(scene.place, suffix=".0") for _ in range(2)]
+    answer, again = [await scene.pass_on(scene.queue, suffix=".0") for _ in range(2)]
     assert sorted(again[3]) == sorted(answer[3])
-    assert (await scene.pass_on(scene.place, suffix=".0", passer="another"))[3] == []  # somebody is at it
+    assert (await scene.pass_on(scene.queue, suffix=".0", passer="another"))[3] == []  # somebody is at it
     return [b" ".join(answer[3][at : at + 3]) for at in range(0, len(answer[3]), 4)]
 
 
@@ -1488,7 +1487,7 @@ async def test_second_tell_from_elsewhere_changes_nothing(scene: Scene) -> None:
     for _ in range(2):
         assert await scene.run("tasks/tell", inboxes=scene.inboxes, relations=last) == [1, 1]
     assert (await scene.ledger()).waiting == ["child.0"]
-    await scene.pass_on(scene.place, suffix=".0")
+    await scene.pass_on(scene.queue, suffix=".0")
     assert (await scene.ledger()).ready["q"][-1] == "child.0"
 
 

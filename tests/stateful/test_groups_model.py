@@ -87,7 +87,7 @@ class GroupsModel(RuleBasedStateMachine):
         super().__init__()
         self.client: Any = FakeRedis()
         self.keys = JobKeys(Keyspace("model"))
-        self.place = self.keys.queue("q")
+        self.queue = self.keys.queue("q")
         self.known: dict[str, Known] = {}
         self.requests = 0
         self.workers = 0
@@ -153,9 +153,9 @@ class GroupsModel(RuleBasedStateMachine):
     def begin_parent(self) -> None:
         self.parents += 1
         self.parent = f"parent{self.parents}.0"
-        place = self.keys.queue("parents")
+        queue = self.keys.queue("parents")
         jobs = (self.parent, "{}", 0, "", 0)
-        self.run(ENQUEUE(self.keys, place, results=[self.keys.result(self.parent)], queue_name="parents", jobs=jobs))
+        self.run(ENQUEUE(self.keys, queue, results=[self.keys.result(self.parent)], queue_name="parents", jobs=jobs))
 
     # Members come in.
 
@@ -168,7 +168,7 @@ class GroupsModel(RuleBasedStateMachine):
         after = self.parent if follows else ""
         command = ADD_MEMBERS(
             self.keys,
-            queues=self.place[1:],
+            queues=self.queue[1:],
             group=group,
             request=self.new_request(),
             first=first,
@@ -262,7 +262,7 @@ class GroupsModel(RuleBasedStateMachine):
         command = CLAIM(
             self.keys,
             claimed=self.keys.claimed(self.worker),
-            queues=self.place[1:],
+            queues=self.queue[1:],
             worker=self.worker,
             number=self.claims,
             count=count,
@@ -309,7 +309,7 @@ class GroupsModel(RuleBasedStateMachine):
         known, id_, member = found
         command = self.keys.scripts.nack(
             self.keys,
-            self.place,
+            self.queue,
             claimed=self.keys.claimed(self.worker),
             id=id_,
             place=member.place,
@@ -335,7 +335,7 @@ class GroupsModel(RuleBasedStateMachine):
         command = self.keys.scripts.recover(
             self.keys,
             claimed=self.keys.claimed(self.worker),
-            queues=self.place[1:],
+            queues=self.queue[1:],
             worker=self.worker,
             max_crashes=most,
             inboxes=INBOXES,
@@ -353,10 +353,10 @@ class GroupsModel(RuleBasedStateMachine):
         self.claims = 0
 
     def cancel_job(self, id_: str) -> int:
-        place = self.keys.queue("callbacks" if "then" in id_ else "q")
+        queue = self.keys.queue("callbacks" if "then" in id_ else "q")
         command = CANCEL(
             self.keys,
-            place,
+            queue,
             results=[self.keys.result(id_), *self.keys.kept_attempts([id_])],
             ttl_ms=HOUR,
             inboxes=INBOXES,
@@ -386,7 +386,7 @@ class GroupsModel(RuleBasedStateMachine):
             return
         _, id_, member = found
         command = self.keys.scripts.replay(
-            self.keys, self.place, queue_name="q", request=self.new_request(), jobs=(id_, "", "")
+            self.keys, self.queue, queue_name="q", request=self.new_request(), jobs=(id_, "", "")
         )
         assert self.twice(command) == 1
         member.where = "ready"
@@ -414,7 +414,7 @@ class GroupsModel(RuleBasedStateMachine):
         _, id_, member = found
         command = WAIT_AGAIN(
             self.keys,
-            self.place,
+            self.queue,
             request=self.new_request(),
             id=id_,
             queue_name="q",
@@ -458,8 +458,8 @@ class GroupsModel(RuleBasedStateMachine):
                 known.callback = "dead"
         names: list[str] = []
         for _ in range(20):
-            places = [self.keys.queue(name) for name in names]
-            parts = [part for place in places for part in place[1:]]
+            queues = [self.keys.queue(name) for name in names]
+            parts = [part for queue in queues for part in queue[1:]]
             command = RESOLVE_DEPENDENTS(self.keys, queues=parts, inboxes=INBOXES, suffix="", passer="p", names=names)
             left, _, found, work, _ = self.run(command)
             names += [name.decode() for name in found]

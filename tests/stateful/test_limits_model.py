@@ -62,7 +62,7 @@ class LimitsModel(RuleBasedStateMachine):
         super().__init__()
         self.client: Any = FakeRedis()
         self.keys = JobKeys(Keyspace("model"))
-        self.place = self.keys.queue("q")
+        self.queue = self.keys.queue("q")
         self.limits: dict[str, dict[str, int]] = {}  # job -> limit -> how many places it has
         self.held: dict[str, dict[str, int]] = {}  # worker -> job -> place
         self.lost: list[tuple[str, str, int]] = []  # worker, job and place, of what others may have now
@@ -103,7 +103,7 @@ class LimitsModel(RuleBasedStateMachine):
             self.run(
                 ENQUEUE(
                     self.keys,
-                    self.place,
+                    self.queue,
                     results=[self.keys.result(job)],
                     queue_name="q",
                     jobs=(job, text, HOUR * is_late, "", 0),
@@ -128,7 +128,7 @@ class LimitsModel(RuleBasedStateMachine):
     def claim_without_plugs(self, pick: int, count: int) -> None:
         """It takes what comes before the first job that has limits, or had some when it was cancelled, and says so."""
         worker = self.any_worker(pick)
-        before = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        before = [job.decode() for job in self.client.lrange(self.queue.queue, 0, -1)]
         known = [job for job in before if job in self.live or self.client.hexists(self.keys.facts, job)]
         plain = list(takewhile(self.is_plain, known))
         self.numbers[worker] += 1
@@ -136,7 +136,7 @@ class LimitsModel(RuleBasedStateMachine):
         assert list(taken) == plain[:count]
         if len(plain) < min(count, len(known)):
             assert status == 2
-        left = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        left = [job.decode() for job in self.client.lrange(self.queue.queue, 0, -1)]
         assert left == before[len(before) - len(left) :]
         assert [job for job in left if job in known] == known[len(taken) :]
         self.held[worker].update(taken)
@@ -158,11 +158,11 @@ class LimitsModel(RuleBasedStateMachine):
             follower, text = self.draw(task, 1)
             command = ACK_AND_ENQUEUE(
                 self.keys,
-                self.place,
+                self.queue,
                 claimed=self.keys.claimed(worker),
                 result=self.keys.result(job),
                 kept_attempts=self.keys.kept_attempts([job])[0],
-                queues=self.place[1:],
+                queues=self.queue[1:],
                 inboxes=INBOXES,
                 worker=worker,
                 id=job,
@@ -203,7 +203,7 @@ class LimitsModel(RuleBasedStateMachine):
             self.keys.scripts.recover(
                 self.keys,
                 claimed=self.keys.claimed(worker),
-                queues=self.place[1:],
+                queues=self.queue[1:],
                 worker=worker,
                 max_crashes=3 * is_dead,
                 inboxes=INBOXES,
@@ -226,7 +226,7 @@ class LimitsModel(RuleBasedStateMachine):
         self.requests += 1
         command = CANCEL(
             self.keys,
-            self.place,
+            self.queue,
             results=[self.keys.result(job), *self.keys.kept_attempts([job])],
             ttl_ms=HOUR,
             inboxes=INBOXES,
@@ -249,21 +249,21 @@ class LimitsModel(RuleBasedStateMachine):
         self.leaves_its_place(job)
         self.requests += 1
         request = f"request{self.requests}"
-        self.run(RESCHEDULE(self.keys, self.place, delay_ms=HOUR * is_late, name="q", request=request, ids=[job]))
+        self.run(RESCHEDULE(self.keys, self.queue, delay_ms=HOUR * is_late, name="q", request=request, ids=[job]))
 
     @rule()
     def promote(self) -> None:
         """All that is delayed is due, but for what is held back."""
-        for job, score in self.client.zrange(self.place.delayed, 0, -1, withscores=True):
+        for job, score in self.client.zrange(self.queue.delayed, 0, -1, withscores=True):
             if score < HELD_BACK_MS:
-                self.client.zadd(self.place.delayed, {job: 1})
-        self.run(PROMOTE(self.keys, self.place, front=0))
+                self.client.zadd(self.queue.delayed, {job: 1})
+        self.run(PROMOTE(self.keys, self.queue, front=0))
 
     @rule(ms=st.sampled_from([1, 499, 500, 1_000, 10_000]))
     def time_passes(self, ms: int) -> None:
         """What is due by then comes to its queue."""
         self.now_us += ms * 1_000
-        self.run(PROMOTE(self.keys, self.place, front=0))
+        self.run(PROMOTE(self.keys, self.queue, front=0))
 
     @precondition(lambda self: self.dead)
     @rule()
@@ -272,7 +272,7 @@ class LimitsModel(RuleBasedStateMachine):
         jobs = [part for job in sorted(self.dead) for part in (job, "", "")]
         self.run(
             self.keys.scripts.replay(
-                self.keys, self.place, queue_name="q", request=f"request{self.requests}", jobs=jobs
+                self.keys, self.queue, queue_name="q", request=f"request{self.requests}", jobs=jobs
             )
         )
         self.dead.clear()
@@ -291,8 +291,8 @@ class LimitsModel(RuleBasedStateMachine):
 
         if self.begun_of.get(self.order[job]) == job:
             assert purge(f"request{self.requests}") == [0, 1, job.encode(), b"q"]
-            assert self.run(GO_ON(self.keys, self.place, ids=[job])) == 1
-            assert self.run(GO_ON(self.keys, self.place, ids=[job])) == 0
+            assert self.run(GO_ON(self.keys, self.queue, ids=[job])) == 1
+            assert self.run(GO_ON(self.keys, self.queue, ids=[job])) == 0
             self.has_ended(job)
         assert purge(f"request{self.requests} again") == [1, 0]
         self.dead.remove(job)
@@ -333,21 +333,21 @@ class LimitsModel(RuleBasedStateMachine):
         kept = self.kept()
         assert {limit: count for limit, (count, _) in kept.items() if count} == dict(running)
         needed = {limit for limit, _ in self.lines()}
-        for job in self.client.lrange(self.place.queue, 0, -1):
+        for job in self.client.lrange(self.queue.queue, 0, -1):
             needed |= self.limits.get(job.decode(), {}).keys()
         keys = {field.decode()[1:] for field in self.client.hkeys(self.keys.places) if field.startswith(b"@")}
         assert kept.keys() - running.keys() <= needed | keys  # nothing stays of a limit that no job needs
 
     @invariant()
     def whoever_is_held_back_is_in_one_line(self) -> None:
-        delayed = self.client.zrange(self.place.delayed, 0, -1, withscores=True)
+        delayed = self.client.zrange(self.queue.delayed, 0, -1, withscores=True)
         held_back = [job.decode() for job, score in delayed if score >= HELD_BACK_MS]
         assert sorted(job for _, job in self.lines()) == sorted(held_back)
 
     @invariant()
     def no_job_waits_for_a_free_place_unless_another_is_about_to_take_it(self) -> None:
         kept = self.client.hgetall(self.keys.places)
-        queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        queued = [job.decode() for job in self.client.lrange(self.queue.queue, 0, -1)]
         paced = [job for job, due_ms in self.delayed_for_a_while().items() if self.rate[job] and self.is_soon(due_ms)]
         paced += [job for limit, job in self.lines() if limit == self.rate[job]]
         coming = [job for job in queued if job in self.live or job.encode() in kept]
@@ -365,7 +365,7 @@ class LimitsModel(RuleBasedStateMachine):
     def the_job_of_a_key_whose_turn_it_is_is_on_its_way(self) -> None:
         """In the queue, or as the only one of its key in the line of its task, or due soon because of its rate."""
         kept = {field.decode(): value.decode() for field, value in self.client.hgetall(self.keys.places).items()}
-        queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        queued = [job.decode() for job in self.client.lrange(self.queue.queue, 0, -1)]
         lines = self.lines()
         for field, job in kept.items():
             if field.startswith("@") and self.order[job]:
@@ -398,7 +398,7 @@ class LimitsModel(RuleBasedStateMachine):
     @invariant()
     def the_next_job_of_a_rate_comes_as_soon_as_it_may(self) -> None:
         kept = self.client.hgetall(self.keys.places)
-        queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        queued = [job.decode() for job in self.client.lrange(self.queue.queue, 0, -1)]
         coming = {self.rate[job] for job in queued if job in self.live or job.encode() in kept}
         coming |= {self.rate[job] for job, due_ms in self.delayed_for_a_while().items() if self.is_soon(due_ms)}
         assert {limit for limit, job in self.lines() if limit == self.rate[job]} <= coming
@@ -454,7 +454,7 @@ class LimitsModel(RuleBasedStateMachine):
 
     def delayed_for_a_while(self) -> dict[str, float]:
         """The delayed jobs that are not held back, and when they are due."""
-        delayed = self.client.zrange(self.place.delayed, 0, -1, withscores=True)
+        delayed = self.client.zrange(self.queue.delayed, 0, -1, withscores=True)
         return {job.decode(): due for job, due in delayed if due < HELD_BACK_MS}
 
     def is_soon(self, due_ms: float) -> bool:
@@ -509,7 +509,7 @@ class LimitsModel(RuleBasedStateMachine):
         command = script(
             self.keys,
             claimed=self.keys.claimed(worker),
-            queues=self.place[1:],
+            queues=self.queue[1:],
             worker=worker,
             number=number,
             count=count,
@@ -529,7 +529,7 @@ class LimitsModel(RuleBasedStateMachine):
             results=(
                 self.keys.result(job),
                 *self.keys.kept_attempts([job]),
-                *(self.place[1:] if self.limits[job] or self.order[job] else ()),
+                *(self.queue[1:] if self.limits[job] or self.order[job] else ()),
             ),
             inboxes=INBOXES,
             worker=worker,
@@ -542,7 +542,7 @@ class LimitsModel(RuleBasedStateMachine):
         """What ends an attempt."""
         return self.keys.scripts.nack(
             self.keys,
-            self.place,
+            self.queue,
             claimed=self.keys.claimed(worker),
             id=job,
             place=at,
@@ -569,7 +569,7 @@ class LiftedModel(LimitsModel):
     @rule(task=st.sampled_from([name for name, limits in LIMITS.items() if limits.limit or limits.rate]))
     def lift(self, task: str) -> None:
         lifted = TaskLimits().lifted(task.partition(",")[0], "q")
-        self.run(LIFT_LIMITS(self.keys, self.place, name="q", quiet_ms=0, lifted=lifted))
+        self.run(LIFT_LIMITS(self.keys, self.queue, name="q", quiet_ms=0, lifted=lifted))
         rate, limit = (text.rpartition(":")[2] for text in lifted)
         self.limits[f"lifted {limit}"] = {limit: 1_000_000_000}
         self.fastest[rate] = 1_000_000

@@ -75,7 +75,7 @@ class TasksModel(RuleBasedStateMachine):
         super().__init__()
         self.client: Any = FakeRedis()
         self.keys = JobKeys(Keyspace("model"))
-        self.places: dict[str, QueueKeys] = {name: self.keys.queue(name) for name in QUEUES}
+        self.queues: dict[str, QueueKeys] = {name: self.keys.queue(name) for name in QUEUES}
         self.ready: dict[str, list[str]] = {name: [] for name in QUEUES}
         self.delayed: dict[str, list[str]] = {name: [] for name in QUEUES}
         self.priority: dict[str, int] = {}
@@ -129,7 +129,7 @@ class TasksModel(RuleBasedStateMachine):
         job = f"job{self.put}" if not other else self.new_request()
         # Far enough apart for each to be due after those before it.
         jobs = (job, recorded(priority), self.put * 1_000_000 if is_delayed else 0, name, 0)
-        command = ENQUEUE(self.keys, self.places[queue], results=[self.keys.result(job)], queue_name=queue, jobs=jobs)
+        command = ENQUEUE(self.keys, self.queues[queue], results=[self.keys.result(job)], queue_name=queue, jobs=jobs)
         for forgets in (False, False, True):
             if forgets and not other:
                 self.forget_requests()
@@ -148,8 +148,8 @@ class TasksModel(RuleBasedStateMachine):
         self.put += 1
         name, job, other = "one name", f"job{self.put}", self.names.get("one name", "")
         silence_ms = self.put * 1_000_000  # far enough apart for each to be due after those before it
-        place = next((queue for queue, jobs in self.delayed.items() if other in jobs), None)
-        waits = place or (any(other in jobs for jobs in self.ready.values()) and other not in self.cancelling)
+        delayed_in = next((queue for queue, jobs in self.delayed.items() if other in jobs), None)
+        waits = delayed_in or (any(other in jobs for jobs in self.ready.values()) and other not in self.cancelling)
         waits = waits and other not in self.failures and other not in self.crashes
         if self.is_live(other) and other not in self.debounced:
             assert self.ask_to_debounce(job, queue, silence_ms, is_signed) == [3, other.encode(), b""]
@@ -159,22 +159,22 @@ class TasksModel(RuleBasedStateMachine):
             self.debounced.add(job)
             self.start(job, silence_ms, queue)
             return
-        elif is_signed or place not in {None, queue}:
-            where = place or queue
+        elif is_signed or delayed_in not in {None, queue}:
+            where = delayed_in or queue
             assert self.ask_to_debounce(job, queue, silence_ms, is_signed) == [4, other.encode(), where.encode()]
             assert self.ask_to_debounce(other, where, silence_ms, is_signed, is_new=0) == [2, other.encode(), b""]
         else:
             assert self.ask_to_debounce(job, queue, silence_ms, is_signed) == [2, other.encode(), b""]
         assert self.ask_to_debounce("gone", queue, silence_ms, is_signed, is_new=0)[0] in {3, 4, 5}
         self.put -= 1
-        if other in self.debounced and place:
-            self.delayed[place].remove(other)
-            self.start(other, silence_ms, place)
+        if other in self.debounced and delayed_in:
+            self.delayed[delayed_in].remove(other)
+            self.start(other, silence_ms, delayed_in)
 
     def ask_to_debounce(self, job: str, queue: str, silence_ms: int, is_signed: bool, *, is_new: int = 1) -> Any:
         command = DEBOUNCE(
             self.keys,
-            self.places[queue],
+            self.queues[queue],
             result=self.keys.result(job),
             request=self.new_request(),
             id=job,
@@ -211,7 +211,7 @@ class TasksModel(RuleBasedStateMachine):
         delay_ms = self.put * 1_000_000 if is_delayed else 0
         command = ENQUEUE_AFTER(
             self.keys,
-            self.places[queue],
+            self.queues[queue],
             result=self.keys.result(job),
             results=self.keys.results(after),
             queue_name=queue,
@@ -256,7 +256,7 @@ class TasksModel(RuleBasedStateMachine):
         """It may run: now, or when its delay is over."""
         if delay_ms:
             self.delayed[queue].append(job)
-            self.delayed[queue].sort(key=lambda one: self.client.zscore(self.places[queue].delayed, one))
+            self.delayed[queue].sort(key=lambda one: self.client.zscore(self.queues[queue].delayed, one))
         else:
             self.ready[queue].append(job)
 
@@ -267,8 +267,8 @@ class TasksModel(RuleBasedStateMachine):
         more, found = 1, list[bytes]()
         names: list[str] = []
         while more or found:
-            queues = [self.places[name] for name in names]
-            parts = [part for place in queues for part in (place.queue, place.bell, place.delayed)]
+            queues = [self.queues[name] for name in names]
+            parts = [part for each in queues for part in each[1:]]
             command = RESOLVE_DEPENDENTS(self.keys, queues=parts, inboxes=INBOXES, suffix="", passer="p", names=names)
             more, _, found, work, _ = self.run(command)
             assert not work
@@ -308,16 +308,16 @@ class TasksModel(RuleBasedStateMachine):
 
     def is_live(self, job: str) -> bool:
         """Whether it has not ended: it is queued, delayed or claimed."""
-        places = [self.waiting, *self.ready.values(), *self.delayed.values(), *(worker.held for worker in self.workers)]
-        return any(job in place for place in places)
+        states = [self.waiting, *self.ready.values(), *self.delayed.values(), *(worker.held for worker in self.workers)]
+        return any(job in jobs for jobs in states)
 
     @rule(queue=queues, count=counts)
     def some_are_due(self, queue: str, count: int) -> None:
-        place, due = self.places[queue], self.delayed[queue][:count]
+        its, due = self.queues[queue], self.delayed[queue][:count]
         self.delayed[queue] = self.delayed[queue][count:]
         for number, job in enumerate(due):
-            self.client.zadd(place.delayed, {job: number + 1})
-        promote = PROMOTE(self.keys, place, front=0)
+            self.client.zadd(its.delayed, {job: number + 1})
+        promote = PROMOTE(self.keys, its, front=0)
         moved, next_ms = self.run(promote)
         assert moved == len(due)
         assert (next_ms > 0) == bool(self.delayed[queue])
@@ -334,8 +334,8 @@ class TasksModel(RuleBasedStateMachine):
         queues = {job: name for name, jobs in self.delayed.items() for job in jobs}
         queues |= {job: name for job, (*_, name) in self.waiting.items()}
         queue = queues.get(job, "high")
-        request, place = self.new_request(), self.places[queue]
-        command = RESCHEDULE(self.keys, place, delay_ms=delay_ms, name=queue, request=request, ids=[job])
+        request, its = self.new_request(), self.queues[queue]
+        command = RESCHEDULE(self.keys, its, delay_ms=delay_ms, name=queue, request=request, ids=[job])
         is_so_already = any(job in jobs for jobs in self.ready.values()) and not delay_ms and job not in self.cancelling
         for _ in range(2):
             answer = self.run(command)
@@ -351,11 +351,11 @@ class TasksModel(RuleBasedStateMachine):
     def cancel(self, pick: int) -> None:
         """Any job: one that waits ends here, one that runs is marked, and with others nothing happens."""
         job, keys = f"job{pick % self.put + 1}", self.keys
-        places = [*self.delayed.items(), *self.ready.items()]  # an id without a '.' is one that a caller has chosen
-        [queue] = [name for name, jobs in places if job in jobs] or ["high"]
+        queues = [*self.delayed.items(), *self.ready.items()]  # an id without a '.' is one that a caller has chosen
+        [queue] = [name for name, jobs in queues if job in jobs] or ["high"]
         command = CANCEL(
             keys,
-            self.places[queue],
+            self.queues[queue],
             results=[keys.result(job), *keys.kept_attempts([job])],
             ttl_ms=HOUR,
             inboxes=INBOXES,
@@ -419,7 +419,7 @@ class TasksModel(RuleBasedStateMachine):
             assert self.ask(worker, names, worker.number + 1, count) is None
             return
         for name in names:  # as BLPOP does for one who sleeps
-            if self.client.lpop(self.places[name].bell):
+            if self.client.lpop(self.queues[name].bell):
                 break
         worker.number += 1
         worker.last = []
@@ -468,11 +468,11 @@ class TasksModel(RuleBasedStateMachine):
     def ask(
         self, worker: Worker, names: tuple[str, ...], number: int, count: int
     ) -> list[tuple[str, int, int, int, bool, str]] | None:
-        places = [self.places[name] for name in names]
+        queues = [self.queues[name] for name in names]
         command = CLAIM(
             self.keys,
             claimed=self.keys.claimed(worker.name),
-            queues=[part for place in places for part in (place.queue, place.bell, place.delayed)],
+            queues=[part for each in queues for part in each[1:]],
             worker=worker.name,
             number=number,
             count=count,
@@ -517,10 +517,10 @@ class TasksModel(RuleBasedStateMachine):
         worker, job, at = self.any_job(pick, which)
         at += is_late
         _, queue = worker.held.get(job, (0, "high"))
-        place = self.places[queue]
+        its = self.queues[queue]
         command = self.keys.scripts.nack(
             self.keys,
-            place,
+            its,
             claimed=self.keys.claimed(worker.name),
             id=job,
             place=at,
@@ -549,8 +549,8 @@ class TasksModel(RuleBasedStateMachine):
             self.ready[queue].insert(0, job)
         else:
             self.delayed[queue].append(job)
-            self.client.zadd(place.delayed, {job: 10**13 + self.put * 10**6 + self.failures[job]})
-            self.delayed[queue].sort(key=lambda one: self.client.zscore(place.delayed, one))
+            self.client.zadd(its.delayed, {job: 10**13 + self.put * 10**6 + self.failures[job]})
+            self.delayed[queue].sort(key=lambda one: self.client.zscore(its.delayed, one))
 
     @rule(pick=picks, which=picks)
     def free(self, pick: int, which: int) -> None:
@@ -580,7 +580,7 @@ class TasksModel(RuleBasedStateMachine):
         if name and not self.is_live(self.names.get(name, "")):
             self.names[name] = job
         command = self.keys.scripts.replay(
-            self.keys, self.places[queue], queue_name=queue, request=self.new_request(), jobs=(job, "", name)
+            self.keys, self.queues[queue], queue_name=queue, request=self.new_request(), jobs=(job, "", name)
         )
         for _ in range(2):
             assert self.run(command) == 1
@@ -601,7 +601,7 @@ class TasksModel(RuleBasedStateMachine):
             self.names[name] = job
         command = WAIT_AGAIN(
             self.keys,
-            self.places[queue],
+            self.queues[queue],
             request=self.new_request(),
             id=job,
             queue_name=queue,
@@ -683,7 +683,7 @@ class TasksModel(RuleBasedStateMachine):
         command = self.keys.scripts.recover(
             self.keys,
             claimed=claimed,
-            queues=[part for name in names for part in self.places[name][1:]],
+            queues=[part for name in names for part in self.queues[name][1:]],
             worker=worker.name,
             max_crashes=max_crashes,
             inboxes=INBOXES,
@@ -761,8 +761,8 @@ class TasksModel(RuleBasedStateMachine):
     @invariant()
     def whoever_sleeps_is_woken_while_there_is_work(self) -> None:
         for name, jobs in self.ready.items():
-            assert self.client.llen(self.places[name].bell) <= 1
-            assert self.client.llen(self.places[name].bell) == 1 or not jobs
+            assert self.client.llen(self.queues[name].bell) <= 1
+            assert self.client.llen(self.queues[name].bell) == 1 or not jobs
 
     # Private.
 
