@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -14,10 +13,8 @@ PLAIN_TYPES = frozenset({str, int, bool, float, type(None)})
 """The types whose values arrive equal to what was sent, of the same type, but for NaN and the infinities."""
 
 _SCALARS = PLAIN_TYPES - {float}
-_encode, _is_finite = msgspec.json.Encoder().encode, math.isfinite
 _LISTS = list, tuple
 _DEEPEST = 100  # nested lists and dictionaries; a decoder needs a stack frame for each
-_SHORT = 4_096  # bytes; in so many no integer has too many digits for a decoder, as one of 4,300 with its sign has
 _LARGEST = 2**20  # bytes; keep larger things in a store of their own, and send their address
 
 
@@ -42,27 +39,6 @@ def encode(what: str, value: JSON, *, inside: msgspec.Struct | None = None) -> b
             f"{what} has {len(text)} bytes as JSON; send at most {_LARGEST}, or its address in a store"
         )
     return text
-
-
-def encode_plain(start: bytes, values: Sequence[Any], floats: Iterable[int]) -> bytes | None:
-    """A short text that ends with a list of values of `PLAIN_TYPES`.
-
-    Args:
-        start: The text before the list.
-        values: The list.
-        floats: The indexes of the floats in it.
-
-    Returns:
-        The text; None if a value must be looked at by itself, because it may be refused.
-    """
-    for index in floats:
-        if not _is_finite(values[index]):
-            return None
-    try:
-        text = start + _encode(values)
-    except ValueError:  # a lone surrogate, or an integer of too many digits
-        return None
-    return text if len(text) <= _SHORT else None
 
 
 def decode(text: bytes | str) -> JSON:

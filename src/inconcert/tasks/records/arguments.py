@@ -8,17 +8,20 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, repeat
+from math import isfinite
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from inconcert._rules.conversion import Converter, json_form
 from inconcert._rules.json_types import json_type
-from inconcert._rules.payloads import JSON, PLAIN_TYPES, encode, encode_plain
+from inconcert._rules.payloads import JSON, PLAIN_TYPES, encode
 from inconcert.errors import InvalidPayload
 
 T = TypeVar("T")
 
+_SHORT = 4_096  # bytes; in so many no integer has too many digits for a decoder, as one of 4,300 with its sign has
+_encode = msgspec.json.Encoder().encode
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 _NAMED = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
@@ -72,10 +75,9 @@ class Arguments:
         are_plain = len(self._positional) == len(kinds) and all(
             isinstance(kind, type) and kind in PLAIN_TYPES for kind in kinds
         )
-        # The types of arguments that are sent and received as they are, for each number of them -> where floats are.
-        numbers = range(self._fewest, len(kinds) + 1) if are_plain else ()
-        floats = [index for index, kind in enumerate(kinds) if kind is float]
-        self._plain = {tuple(kinds[:number]): [index for index in floats if index < number] for number in numbers}
+        # The types of arguments that are sent and received as they are, for each number of them.
+        self._plain = [kinds[:number] for number in range(self._fewest, len(kinds) + 1)] if are_plain else []
+        self._floats = [index for index, kind in enumerate(kinds) if kind is float]
         self._start = b'{"name":%s,"args":' % msgspec.json.encode(task)
 
     def to_json(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[list[JSON], dict[str, JSON]]:
@@ -93,9 +95,16 @@ class Arguments:
         Returns:
             The form; None for arguments that `to_json` must look at one by one, because they differ from plain types.
         """
-        if kwargs or (floats := self._plain.get(tuple(map(type, args)))) is None:
+        if kwargs or [*map(type, args)] not in self._plain:
             return None
-        return encode_plain(self._start, args, floats)
+        for index in self._floats:
+            if index < len(args) and not isfinite(args[index]):
+                return None
+        try:
+            text = self._start + _encode(args)
+        except ValueError:  # a lone surrogate, or an integer of too many digits
+            return None
+        return text if len(text) <= _SHORT else None
 
     def from_json(self, args: Sequence[JSON], kwargs: Mapping[str, JSON]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments as the function expects them.
@@ -104,7 +113,7 @@ class Arguments:
             TypeError: They do not fit the function.
             UnreadablePayload: An argument does not have the type of its parameter.
         """
-        if not kwargs and tuple(map(type, args)) in self._plain:
+        if not kwargs and [*map(type, args)] in self._plain:
             return args, kwargs
         return self._each(Converter.from_json, args, kwargs)
 
