@@ -1,8 +1,9 @@
 """The origin of commands: one opening of a coordinator or producer, with an id of its own."""
 
-import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain, count
 
 from inconcert._core.layout import Layout
 from inconcert._core.observer import Observers
@@ -15,6 +16,7 @@ from inconcert.errors import Unavailable
 _OPEN = load("sessions/open").bind()
 
 _LENGTHS = "0123456789abcdef"  # of numbers
+_TWO_DIGITS = [f"{number:02}" for number in range(100)]
 
 Question = tuple[Command, Callable[[Reply], None]]  # and what checks its answer
 
@@ -29,27 +31,20 @@ class Origin:
     Attributes:
         id: Unique to this opening, in any process.
         inboxes: Prefix of the inbox channel of every process, to which scripts on a key publish, given the key.
+        new_address: Makes a name that no other waiter or holder has, in any process: `session.number`. Those of a
+            session sort by their text in the order in which they were made, because the server orders what is due in
+            one instant by its name: the number has its length before it, so that 9, 10 and 11 are 19, 210 and 211.
     """
 
     def __init__(self, keys: Keyspace, key_ring: KeyRing, observers: Observers) -> None:
         self.id = secrets.token_hex(8)
-        self._start = f"{self.id}."
+        self.new_address = chain.from_iterable(map(partial(_hundred, f"{self.id}."), count())).__next__
         self.key_ring = key_ring
         self.observers = observers
         self.inboxes = keys.inboxes
         self._keys = keys
-        self._numbers = itertools.count(1)
         self._requests: dict[str, int] = {}
         [self._bell] = keys.parts("session", self.id, "bell")
-
-    def new_address(self) -> str:
-        """A name that no other waiter or holder has, in any process: `session.number`.
-
-        Those of a session sort by their text in the order in which they were made, because the server orders what is
-        due in one instant by its name: the number has its length before it, so that 9, 10 and 11 are 19, 210 and 211.
-        """
-        number = str(next(self._numbers))
-        return f"{self._start}{_LENGTHS[len(number)]}{number}"
 
     def next_request(self, key: str) -> int:
         """The number of the next request that is sent to this key, from 1: so a script knows if it ran before."""
@@ -85,3 +80,10 @@ class Origin:
             layout.compare(recorded, self._keys.namespace)
 
         return self.rights(), (layout.record(self._keys), compare)
+
+
+def _hundred(start: str, number: int) -> Iterable[str]:
+    """The addresses of a session with the numbers from 100 * `number` on; those are made without a step in Python."""
+    if not number:
+        return [f"{start}{_LENGTHS[len(str(each))]}{each}" for each in range(1, 100)]
+    return map(f"{start}{_LENGTHS[len(str(number)) + 2]}{number}".__add__, _TWO_DIGITS)
