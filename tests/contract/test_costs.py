@@ -46,14 +46,14 @@ class Cost(NamedTuple):
 
 
 COSTS = {
-    "a lock, taken and released": Cost(bytecodes=2052, commands=9, sent=510),
-    "a job, enqueued alone": Cost(bytecodes=1054, commands=6, sent=486),
-    "a job, enqueued with many": Cost(bytecodes=244, commands=0, sent=134),
+    "a lock, taken and released": Cost(bytecodes=2028, commands=9, sent=510),
+    "a job, enqueued alone": Cost(bytecodes=920, commands=6, sent=486),
+    "a job, enqueued with many": Cost(bytecodes=168, commands=0, sent=134),
     "a job, run with many": Cost(bytecodes=1170, commands=0.9, sent=160),  # how many end in one turn differs a little
-    "a job, run by a worker that slept": Cost(bytecodes=5068, commands=35, sent=1016),  # and sleeps again
+    "a job, run by a worker that slept": Cost(bytecodes=4950, commands=35, sent=1016),  # and sleeps again
     "a caller that waits for what another computes once": Cost(bytecodes=290, commands=0, sent=0),
     "what another has computed once, handed to a caller that waits": Cost(bytecodes=49, commands=0, sent=0),
-    "an item, put, taken and acknowledged": Cost(bytecodes=3014, commands=32, sent=1275),
+    "an item, put, taken and acknowledged": Cost(bytecodes=2991, commands=32, sent=1275),
 }
 FUNCTIONS = {  # how many a script makes until it usually returns, and where that is
     "permits/acquire": (0, "    return now_us"),

@@ -876,6 +876,29 @@ async def test_two_processes_at_once_get_one_job(any_concert: Coordinator, elsew
     assert len((await ledger_of(any_concert)).bodies) == 1
 
 
+async def test_each_caller_of_one_turn_gets_its_own_jobs(any_concert: Coordinator) -> None:
+    """However many they are, plain ones, named ones, those whose name is taken, and those that go alone."""
+
+    @any_concert.task
+    async def task(number: int) -> int:
+        return number
+
+    named, own = task.options(unique="name"), task.options(id="own")
+    taken = await named.enqueue(0)
+    one, other, alone, [two, also_taken, three], four = await asyncio.gather(
+        task.enqueue(1),
+        named.enqueue(0),
+        own.enqueue(5),
+        any_concert.enqueue_many([task.call(2), named.call(0), task.call(3)]),
+        task.enqueue(4),
+    )
+    await any_concert.run_worker("default", burst=True)
+    assert [await job.result() for job in (taken, one, two, three, four, alone)] == [0, 1, 2, 3, 4, 5]
+    assert other.id == also_taken.id == taken.id
+    assert [job.created for job in (one, two, three, four, alone)] == [True] * 5
+    assert [job.created for job in (other, also_taken)] == [False] * 2
+
+
 # When a job runs, and whether it is tried again.
 
 

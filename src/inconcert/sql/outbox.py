@@ -27,7 +27,7 @@ from inconcert.sql.bell import Bell
 from inconcert.sql.database import Database
 from inconcert.sql.driver import execute
 from inconcert.sql.listen import can_listen, listen
-from inconcert.sql.outbox_job import OutboxJob
+from inconcert.sql.outbox_job import outbox_job
 from inconcert.sql.relay import Relay
 from inconcert.sql.rows import CLAIM, Keep, Rows, Written, new_table
 from inconcert.sql.sync_outbox import SyncOutbox, claimed_id
@@ -118,14 +118,14 @@ class Outbox:
         """
         written = self._author.job(call)
         await self._add(transaction, written, "Outbox.enqueue()")
-        return OutboxJob(self._link, written.id, call, has_row=self._has_row, withdraw=self._withdraw)
+        return outbox_job(self._link, written.id, call, has_row=self._has_row, withdraw=self._withdraw)
 
     def job(self, job_id: str) -> Job[JSON]:
         """The handle of a job by its id, in any process: `queued` while it is committed and not handed over.
 
         `Coordinator.tasks.job` does not look into the database, so such a job is unknown to it.
         """
-        return OutboxJob(self._link, check_job_id(job_id), None, has_row=self._has_row, withdraw=self._withdraw)
+        return outbox_job(self._link, check_job_id(job_id), None, has_row=self._has_row, withdraw=self._withdraw)
 
     async def put(self, transaction: AsyncHandle, queue: Queue[T], item: T, *, delay: Seconds = 0.0) -> None:
         """Put an item into a queue once the transaction has committed.

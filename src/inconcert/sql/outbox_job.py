@@ -18,24 +18,14 @@ HasRow = Callable[[str], Awaitable[bool]]
 Withdraw = Callable[[str], Awaitable[bool]]
 
 
-class OutboxJob(Job[R_co], Generic[R_co]):
+class OutboxJob(Job[R_co], Generic[R_co], frozen=True, eq=False, kw_only=True):
     """A job with a row in the database.
 
     While its row is not handed over, or handed over again because the server has lost its data, it is `queued`.
     """
 
-    __slots__ = ("_has_row", "_withdraw")
-
-    def __init__(
-        self, link: JobLink, job_id: str, draft: Draft[R_co] | None, *, has_row: HasRow, withdraw: Withdraw
-    ) -> None:
-        if draft is None:  # it was written by another process, or earlier
-            super().__init__(link, job_id, is_new=False)
-        else:
-            queue, returns, yields = draft.options.queue, draft.pattern.returns, draft.pattern.yields
-            super().__init__(link, job_id, is_new=True, queue=queue, returns=returns, yields=yields)
-        self._has_row = has_row
-        self._withdraw = withdraw
+    _has_row: HasRow
+    _withdraw: Withdraw
 
     async def cancel(self, *, timeout: Seconds | None = None) -> bool:
         """As `Job.cancel`; its row goes first, so that it is not handed over any more.
@@ -62,3 +52,12 @@ class OutboxJob(Job[R_co], Generic[R_co]):
             await anyio.sleep(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause)
         return await super()._watch(is_cancelling=is_cancelling)
+
+
+def outbox_job(
+    link: JobLink, job_id: str, draft: Draft[R_co] | None, *, has_row: HasRow, withdraw: Withdraw
+) -> OutboxJob[R_co]:
+    """The job of this id; without a draft if it was written by another process, or earlier."""
+    if draft is None:
+        return OutboxJob(link, job_id, created=False, _has_row=has_row, _withdraw=withdraw)
+    return OutboxJob(link, job_id, draft.pattern.kind, _has_row=has_row, _withdraw=withdraw)

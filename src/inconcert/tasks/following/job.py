@@ -31,7 +31,6 @@ T = TypeVar("T")
 
 
 _OUT_OF_QUEUE = frozenset({JobStatus.DELAYED, JobStatus.WAITING})  # whose reply has the name of the queue
-_UNKNOWN = "none"  # the queue of a job of which only the id is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,15 @@ class JobLink(NamedTuple):
     watches: Watches  # the waits for jobs in this process
 
 
-class Job(Generic[R_co]):
+class JobKind(NamedTuple):
+    """The facts that a handle has of its job besides the id."""
+
+    queue: str
+    returns: type[Any] | None = None  # the type that its result is read as; None for JSON values
+    yields: type[object] | None = None  # the type that the items of its stream are read as; None for JSON values
+
+
+class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False):
     """An enqueued job, whose function returns an `R`.
 
     A job that was enqueued or looked up by name or id is a `Job[JSON]`.
@@ -66,24 +73,10 @@ class Job(Generic[R_co]):
             it is now.
     """
 
-    __slots__ = ("_link", "_queue", "_returns", "_yields", "created", "id")
-
-    def __init__(
-        self,
-        link: JobLink,
-        job_id: str,
-        *,
-        is_new: bool,
-        queue: str = _UNKNOWN,
-        returns: type[R_co] | None = None,
-        yields: type[object] | None = None,
-    ) -> None:
-        self.id = job_id
-        self.created = is_new
-        self._link = link
-        self._queue = queue
-        self._returns = returns
-        self._yields = yields
+    _link: JobLink
+    id: str
+    _kind: JobKind = JobKind("none")
+    created: bool = True
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
@@ -126,7 +119,7 @@ class Job(Generic[R_co]):
         Cost: 1 round trip if it has ended. Otherwise 1 to register the wait, 0 while waiting, 1 when it has ended.
         """
         ended = await self._ended(durations.timeout(timeout))
-        return read_outcome(self.id, ended.status, ended.about, self._returns if as_type is None else as_type)
+        return read_outcome(self.id, ended.status, ended.about, self._kind.returns if as_type is None else as_type)
 
     @overload
     def stream(self: "Job[AsyncIterator[T]]", *, after: str | None = None) -> Stream[T]: ...
@@ -163,7 +156,7 @@ class Job(Generic[R_co]):
         trip, shared by all that follow the job in this process; 2 when it has ended.
         """
         position = position_of(after)
-        item_type = self._yields if as_type is None else as_type
+        item_type = self._kind.yields if as_type is None else as_type
         converter = Converter(f"an item of the stream of job {self.id}", Any if item_type is None else item_type)
         return follow(self._link.ref, self._link.watches, self.id, position, converter)
 
@@ -323,13 +316,13 @@ class Job(Generic[R_co]):
 
     async def _cancel(self, seen: Snapshot) -> bool:
         """Have the server cancel it; returns whether it is certain that it no longer runs."""
-        queue = self._keys.queue(seen.about.decode() if seen.status in _OUT_OF_QUEUE else self._queue)
+        queue = self._keys.queue(seen.about.decode() if seen.status in _OUT_OF_QUEUE else self._kind.queue)
         [answer] = await cancel(self._link.ref.session, self._link.keyspace, self._keys, queue, [self.id])
         return answer != STILL_RUNS
 
     async def _watch(self, *, is_cancelling: bool = False) -> Snapshot:
         watch = self._link.watches.join(self._link.ref.session, self.id)
-        body = BodyWait.begin(self.id, self._queue, self._inspect)
+        body = BodyWait.begin(self.id, self._kind.queue, self._inspect)
         try:
             while True:
                 changed, watch.is_noted = watch.changed, True

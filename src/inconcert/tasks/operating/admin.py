@@ -52,7 +52,7 @@ class Tasks:
 
     def job(self, job_id: str) -> Job[JSON]:
         """The job of this id, to ask for its status or result; no I/O, so it may not exist."""
-        return Job(JobLink(self._ref, self._keyspace, self._watches), check_job_id(job_id), is_new=False)
+        return Job(JobLink(self._ref, self._keyspace, self._watches), check_job_id(job_id), created=False)
 
     def group(self, group_id: str) -> Group:
         """The group of this id, as `Group.id` has it; no I/O, so it may not exist.

@@ -29,6 +29,7 @@ class JobKeys(ClaimKeys, plugs="jobs"):
         count: How many there are.
 
     Attributes:
+        end_of_ids: The end of the ids that are drawn for its jobs.
         schedule_changes: The channel on which workers hear of changes of schedules.
         suffix: What the ids of its jobs end with; empty if there is no other partition.
     """
@@ -68,12 +69,13 @@ class JobKeys(ClaimKeys, plugs="jobs"):
         super().__init__(partial(keys.shared, f"tasks:{number}"))
         self._streams = keys.channels_beside(self.bodies, "stream")
         self.number = number
-        self.suffix = f".{number}" if count > 1 else ""
+        self.end_of_ids = f".{number}"
+        self.suffix = self.end_of_ids if count > 1 else ""
         self.schedule_changes = keys.channel(self.schedules, "schedules", str(number))
 
     def id_at(self, address: str) -> str:
         """The id of a new job of this partition, with this address."""
-        return f"{address}.{self.number}"
+        return address + self.end_of_ids
 
     def result(self, job_id: str) -> str:
         """The key of this job's result: 'succeeded JSON' or 'cancelled ', for its `result_ttl`."""
@@ -153,7 +155,7 @@ class JobKeyspace:
     def draw(self, address: str, unique: str | None, among: str = "") -> tuple[str, JobKeys]:
         """The id of a new job with this address, unique name, and task whose jobs lie together; and its partition."""
         keys = self.of_task(among) if among else self._only or self._of_text(unique or address)
-        return f"{address}.{keys.number}", keys
+        return address + keys.end_of_ids, keys
 
     def of_task(self, name: str) -> JobKeys:
         """The partition of all jobs of a task with limits, as of those of its schedules."""

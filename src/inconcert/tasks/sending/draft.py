@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from operator import itemgetter
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from operator import attrgetter
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
 
 from inconcert._core.origin import Origin
 from inconcert._redis.protocol.commands import Argument
@@ -11,6 +13,7 @@ from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
+from inconcert.tasks.following.job import JobKind
 from inconcert.tasks.records.envelope import JOB, Call, seal, with_trace
 from inconcert.tasks.records.limits import home_of
 from inconcert.tasks.records.store import (
@@ -25,7 +28,7 @@ from inconcert.tasks.sending.options import Options
 
 R_co = TypeVar("R_co", covariant=True)
 
-_ID_AND_TEXT = itemgetter(0, 3)  # of a NewJob
+_ID_AND_TEXT = attrgetter("id", "text")
 
 
 class Pattern(Generic[R_co]):
@@ -41,13 +44,14 @@ class Pattern(Generic[R_co]):
 
     Attributes:
         is_plain: Whether one may run at once, and is known by its id alone.
-        goes_alone: Whether each is enqueued by a script of its own.
+        kind: The facts that their handles have.
+        alike: Equal for jobs that may go in one script: their options, and whether they are plain.
         among: The task in whose partition they lie; empty for any.
         terms: How the options stand in an envelope.
         marks: What scripts read of them, before the envelope.
     """
 
-    __slots__ = ("among", "goes_alone", "is_plain", "limits", "marks", "name", "options", "returns", "terms", "yields")
+    __slots__ = ("alike", "among", "is_plain", "kind", "limits", "marks", "name", "options", "terms")
 
     def __init__(
         self,
@@ -63,13 +67,12 @@ class Pattern(Generic[R_co]):
         self.options = options
         self.limits = limits
         self.is_plain = options.are_plain and not limits
-        self.goes_alone = options.go_alone
+        self.kind = JobKind(options.queue, returns, yields)
+        self.alike = (options, self.is_plain)
         # By name, it may have limits.
         self.among = home_of(name, limits) if limits or (is_by_name and options.unique is None) else ""
         self.terms = options.terms
         self.marks = options.marks(name, limits) if limits or options.are_marked else b""
-        self.returns = returns
-        self.yields = yields
 
     def draft(
         self, args: Sequence[JSON], kwargs: Mapping[str, JSON], *, scheduled_at: float | None = None
@@ -83,17 +86,14 @@ class Pattern(Generic[R_co]):
         return Draft(self, seal(Call(self.name, args, kwargs, self.limits, at), self.terms))
 
 
-class Draft(Generic[R_co]):
+class Draft(msgspec.Struct, Generic[R_co], frozen=True, eq=False):
     """A job that is not enqueued yet: a task, its arguments, and its options.
 
     Made by `Task.call`, for `Coordinator.enqueue_many`.
     """
 
-    __slots__ = ("pattern", "text")
-
-    def __init__(self, pattern: Pattern[R_co], text: bytes) -> None:
-        self.pattern = pattern
-        self.text = text
+    pattern: Pattern[R_co]
+    text: bytes
 
     def __repr__(self) -> str:
         return f"<Draft of {self.name!r}>"
@@ -140,7 +140,7 @@ def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> 
     return draft.pattern.marks + text
 
 
-class NewJob(NamedTuple):
+class NewJob(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A draft that has an id, and by that a partition."""
 
     id: str

@@ -6,7 +6,7 @@ together, by one script for each queue in each partition, and one for each that 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice, zip_longest
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ _log = logging.getLogger("inconcert.tasks")
 
 R = TypeVar("R")
 T = TypeVar("T", Draft[Any], NewJob)
+P = TypeVar("P")
 
 EnqueueMiddleware = Callable[[str, str], Mapping[str, str]]
 """Given the name of a task and of a queue, returns headers for a job that is about to be enqueued."""
@@ -37,12 +38,10 @@ _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
 _MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way; the rest waits for them
 _MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
 
-_ID, _TEXT, _PATTERN = itemgetter(0), attrgetter("text"), attrgetter("pattern")
-_OWN_ID = attrgetter("pattern.options.id")
-_PARENTS, _IS_PLAIN = attrgetter("pattern.options.after"), attrgetter("draft.pattern.is_plain")
-_PLACE = attrgetter("keys", "draft.pattern.options")  # jobs of which it is equal may go in one script
-_JOBS = itemgetter(1)
-_NONE: Mapping[str, str] = {}
+_ID, _KEYS, _TEXT = attrgetter("id"), attrgetter("keys"), attrgetter("text")
+_PATTERN, _ALIKE = attrgetter("pattern"), attrgetter("pattern.alike")
+_ANSWER, _JOBS, _IF_NEW = itemgetter(0), itemgetter(1), itemgetter(2)  # of a _Part
+_is_done, _new_job = asyncio.Future[Any].done, NewJob.of
 
 
 class EnqueueBatcher:
@@ -75,18 +74,21 @@ class EnqueueBatcher:
             headers.update(added)
         return options.changed(headers=headers | dict(options.headers))
 
-    async def add_one(self, draft: Draft[R]) -> Job[R]:
-        """Enqueue this one, and return its job; see `Coordinator.enqueue`."""
+    def add_one(self, draft: Draft[R]) -> Awaitable[Job[R]]:
+        """Enqueue this one; its job is there when the server has it. See `Coordinator.enqueue`."""
         session, pattern = self._ref.session, draft.pattern
-        if session.observers or not pattern.is_plain or session.channel.is_full:
-            [job] = await self.add([draft])
-            return job
-        queue = pattern.options.queue
-        id_, keys, *_ = new = NewJob.of(draft, session, self._jobs)
-        caller = _Caller(session.loop, 1)
-        self._wait(session, keys, queue, (caller, (new,)))
-        await caller  # if this is cancelled, what was not sent stays here
-        return Job(self.link, id_, is_new=True, queue=queue, returns=pattern.returns, yields=pattern.yields)
+        # The first of the jobs that wait for the end of this turn has seen that there is room.
+        if session.observers or not pattern.is_plain or (not self._waiting and session.channel.is_full):
+            return self._add_only(draft)
+        new = _new_job(draft, session, self._jobs)
+        answer: _Answer = asyncio.Future()  # if it is cancelled, what was not sent stays here
+        job: Job[R] = Job(self.link, new.id, pattern.kind)
+        self._send_soon(session, new.keys, pattern.kind.queue, (answer, (new,), job))
+        return answer
+
+    async def _add_only(self, draft: Draft[R]) -> Job[R]:
+        [job] = await self.add([draft])
+        return job
 
     async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
@@ -109,30 +111,27 @@ class EnqueueBatcher:
         return jobs
 
     async def _add_at_once(self, session: Session, drafts: Sequence[Draft[R]], trace: str) -> list[Job[R]]:
-        new = _with_own_ids(drafts) if any(map(_OWN_ID, drafts)) else NewJob.of
-        jobs = [new(draft, session, self._jobs, trace=trace) for draft in drafts]
-        caller = _Caller(session.loop, len(jobs))
-        for (keys, options), alike in groupby(jobs, _PLACE):
-            most = 1 if options.go_alone else _MOST
-            for part in _portions(list(alike), most, _MOST_BYTES):
-                self._wait(session, keys, options.queue, (caller, part))
-        known = await caller  # as above
-        if any(map(_PARENTS, drafts)):
-            followed = {job.keys for job in jobs if job.draft.options.after and job.follows_elsewhere}
+        runs = _runs(drafts, session, self._jobs, trace)
+        parts: list[_Part] = []
+        for options, are_plain, jobs in runs:
+            for keys, together in _by_partition(jobs).items():
+                for few in _portions(together, 1 if options.go_alone else _MOST, _MOST_BYTES):
+                    part: _Part = asyncio.Future(), few, () if are_plain else None
+                    parts.append(part)
+                    self._send_soon(session, keys, options.queue, part)
+        known = await _known(parts)  # as above
+        followed = {job.keys for options, _, jobs in runs if options.after for job in jobs if job.follows_elsewhere}
+        if followed:
             await self._ask_parents(session, followed)
+        ids = map(_ID, chain.from_iterable(jobs for *_, jobs in runs))
         return [
-            Job(
-                self.link,
-                known.get(id_, id_),
-                is_new=id_ not in known,
-                queue=pattern.options.queue,
-                returns=pattern.returns,
-                yields=pattern.yields,
-            )
-            for id_, pattern in zip(map(_ID, jobs), map(_PATTERN, drafts), strict=True)
+            Job(self.link, known[id_], pattern.kind, created=False)
+            if id_ in known
+            else Job(self.link, id_, pattern.kind)
+            for id_, pattern in zip(ids, map(_PATTERN, drafts), strict=True)
         ]
 
-    def _wait(self, session: Session, keys: JobKeys, queue: str, part: "_Part") -> None:
+    def _send_soon(self, session: Session, keys: JobKeys, queue: str, part: "_Part") -> None:
         """Send these now if nothing is under way, otherwise at the end of this turn with all that come until then."""
         waiting = self._waiting.get(place := (session, keys, queue))
         if waiting is not None:
@@ -154,48 +153,35 @@ class EnqueueBatcher:
         self._send(*place, self._waiting.pop(place))
 
     def _send(self, session: Session, keys: JobKeys, queue: str, parts: "list[_Part]") -> None:
-        batch: list[_Part] = []
-        count = size = 0
         try:
-            for part in parts:
-                caller, jobs = part
-                if caller.done():  # it has gone
-                    continue
-                if jobs[0].draft.pattern.goes_alone:
-                    _submit(_alone(session, keys, queue, part), session)
-                    continue
-                many = len(jobs)
-                bulk = len(jobs[0].text) if many == 1 else sum(map(len, map(_TEXT, jobs)))
-                if batch and (count + many > _MOST or size + bulk > _MOST_BYTES):
-                    _submit(_Adding(session, keys, queue, batch), session)
-                    session.channel.flush()  # so that the server works on these while we prepare the next
-                    batch, count, size = [], 0, 0
-                batch.append(part)
-                count += many
-                size += bulk
-            if batch:
-                _submit(_Adding(session, keys, queue, batch), session)
+            for number, batch in enumerate(_batches([part for part in parts if not part[0].done()])):
+                if number:
+                    session.channel.flush()  # so that the server works on the one before while we prepare this
+                _submit(_call_of(session, keys, queue, batch), session)
         except Exception as error:  # noqa: BLE001 - any: their callers would wait forever
-            for caller, _ in parts:  # some of these may have been sent
-                if not caller.done():
-                    caller.set_exception(error)
-                    caller.exception()
+            for answer, *_ in parts:  # some of these may have been sent
+                if not answer.done():
+                    answer.set_exception(error)
+                    answer.exception()
 
 
-def _alone(session: Session, keys: JobKeys, queue: str, part: "_Part") -> Call:
-    """The call of a job that goes alone."""
-    caller, [job] = part
-    replacing = replacing_job(job, session)
-    return _Adding(session, keys, queue, [part]) if replacing is None else _Replacing(session, caller, replacing)
+def _runs(
+    drafts: Sequence[Draft[Any]], session: Session, keyspace: JobKeyspace, trace: str
+) -> list[tuple[Options, bool, list[NewJob]]]:
+    """The jobs of these in their order, those with the same options together; whether they are plain.
 
-
-def _with_own_ids(drafts: Sequence[Draft[Any]]) -> Callable[..., NewJob]:
-    """The maker of a job of each of these; raises ValueError if two have one id."""
-    ids = [id_ for draft in drafts if (id_ := draft.options.id) is not None]
+    Raises:
+        ValueError: Two have one id.
+    """
+    runs: list[tuple[Options, bool, list[NewJob]]] = []
+    for (options, are_plain), alike in groupby(drafts, _ALIKE):
+        new = NewJob.of if options.id is None else NewJob.named
+        runs.append((options, are_plain, [new(draft, session, keyspace, trace=trace) for draft in alike]))
+    ids = [job.id for options, _, jobs in runs if options.id is not None for job in jobs]
     if len(set(ids)) < len(ids):
         twice = next(id_ for id_ in ids if ids.count(id_) > 1)
         raise ValueError(f"two of these jobs have id={twice!r}; give each an id of its own")
-    return NewJob.named
+    return runs
 
 
 def _submit(call: Call, session: Session) -> None:
@@ -205,50 +191,83 @@ def _submit(call: Call, session: Session) -> None:
         call.fail(error)
 
 
-def _portions(all_of_them: Sequence[T], most: int, most_bytes: int) -> Iterable[Sequence[T]]:
+def _by_partition(jobs: Iterable[NewJob]) -> dict[JobKeys, list[NewJob]]:
+    found: dict[JobKeys, list[NewJob]] = {}
+    for keys, some in groupby(jobs, _KEYS):
+        found.setdefault(keys, []).extend(some)
+    return found
+
+
+def _portions(all_of_them: Sequence[T], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
     """In their order, in parts of so many and so many bytes at most, and of at least one."""
-    count = len(all_of_them)
-    if count == 1 or (count <= most and sum(map(len, map(_TEXT, all_of_them))) <= most_bytes):
-        return (all_of_them,)
-    return _cut(all_of_them, most, most_bytes)
+    for first in range(0, len(all_of_them), most):
+        some = all_of_them[first : first + most]
+        if _fit(some, most, most_bytes):
+            yield some
+        else:
+            yield from _cut(some, lambda each: (1, len(each.text)), most, most_bytes)
 
 
-def _cut(all_of_them: Sequence[T], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
-    first = size = 0
+def _batches(parts: "Sequence[_Part]") -> "Iterable[Sequence[_Part]]":
+    """In their order, as many together as may go in one script."""
+    if len(parts) < 2:
+        return [parts] if parts else []
+    if None not in map(_IF_NEW, parts) and _fit([*chain.from_iterable(map(_JOBS, parts))], _MOST, _MOST_BYTES):
+        return [parts]
+    return _cut(parts, _weight, _MOST, _MOST_BYTES)
+
+
+def _fit(jobs: Sequence[Draft[Any] | NewJob], most: int, most_bytes: int) -> bool:
+    return len(jobs) == 1 or (len(jobs) <= most and sum(map(len, map(_TEXT, jobs))) <= most_bytes)
+
+
+def _weight(part: "_Part") -> tuple[int, int]:
+    """How many jobs it has, and of how many bytes; as many as there may be if nothing may go with it."""
+    jobs = part[1]
+    return _MOST if jobs[0].draft.options.go_alone else len(jobs), sum(map(len, map(_TEXT, jobs)))
+
+
+def _cut(
+    all_of_them: Sequence[P], weight: Callable[[P], tuple[int, int]], most: int, most_bytes: int
+) -> Iterator[Sequence[P]]:
+    first = count = size = 0
     for last, each in enumerate(all_of_them):
-        if last > first and (last - first == most or size + len(each.text) > most_bytes):
+        more, bytes_ = weight(each)
+        if last > first and (count + more > most or size + bytes_ > most_bytes):
             yield all_of_them[first:last]
-            first, size = last, 0
-        size += len(each.text)
+            first, count, size = last, 0, 0
+        count += more
+        size += bytes_
     yield all_of_them[first:]
 
 
-class _Caller(asyncio.Future[Mapping[str, str]]):
-    """Waits until all its jobs are enqueued; then for each that was not new the id of the live job with its name."""
+_Answer = asyncio.Future[Any]
+_Part = tuple[_Answer, Sequence[NewJob], object]
+"""Jobs of one caller that may go in one script; those that go alone are parts of one.
 
-    __slots__ = ("_known", "_left")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
-        super().__init__(loop=loop)
-        self._left = count
-        self._known = _NONE
-
-    def answered(self, jobs: Sequence[NewJob], answers: Sequence[bytes]) -> None:
-        """For each of these jobs, which are some of its own: the id of the live job; empty if it was added."""
-        if any(answers):
-            known = {job.id: answer.decode() for job, answer in zip(jobs, answers, strict=True) if answer}
-            self._known = {**self._known, **known}
-        self.added(len(jobs))
-
-    def added(self, count: int) -> None:
-        """So many of its jobs are done with."""
-        self._left -= count
-        if not self._left and not self.done():
-            self.set_result(self._known)
+First what the caller waits for: the last of these if all are new, as plain jobs are; if that is None, for each job the
+id of the live job that has its name, empty for one that is new.
+"""
 
 
-# Jobs of one caller that may go in one script: those that go alone are parts of one.
-_Part = tuple[_Caller, Sequence[NewJob]]
+async def _known(parts: Sequence[_Part]) -> dict[str, str]:
+    """Wait until these are enqueued; for each job that was not new its id, and that of the live job with its name."""
+    waits = list(map(_ANSWER, parts))
+    try:
+        replies = [await waits[0]] if len(waits) == 1 else await asyncio.gather(*waits)
+    except BaseException:
+        for answer in waits:  # what was not sent stays here
+            answer.cancel()
+        raise
+    pairs = chain.from_iterable(map(zip, map(_JOBS, parts), replies))
+    return {job.id: answer.decode() for job, answer in pairs if answer}
+
+
+def _call_of(session: Session, keys: JobKeys, queue: str, batch: Sequence[_Part]) -> Call:
+    """The call that enqueues these."""
+    answer, jobs, if_new = batch[0]
+    replacing = replacing_job(jobs[0], session) if if_new is None else None
+    return _Adding(session, keys, queue, batch) if replacing is None else _Replacing(session, answer, replacing)
 
 
 class _Adding(AwaitedCall):
@@ -258,7 +277,7 @@ class _Adding(AwaitedCall):
 
     def __init__(self, session: Session, keys: JobKeys, queue: str, batch: Sequence[_Part]) -> None:
         self._jobs = jobs = list(chain.from_iterable(map(_JOBS, batch)))
-        self._are_plain = all(map(_IS_PLAIN, jobs))
+        self._are_plain = None not in map(_IF_NEW, batch)
         if self._are_plain:
             command = enqueue_plain(keys, queue, jobs, session)
         elif jobs[0].draft.options.id is not None:
@@ -271,50 +290,52 @@ class _Adding(AwaitedCall):
 
     @property
     def is_wanted(self) -> bool:
-        return any(not caller.done() for caller, _ in self._batch)
+        return not all(map(_is_done, self.callers()))
 
     def answered(self, reply: Reply) -> None:
-        if self._are_plain:  # all are new
-            for caller, jobs in self._batch:
-                caller.added(len(jobs))
+        if self._are_plain:
+            for answer, _, if_new in self._batch:
+                if not answer.done():
+                    answer.set_result(if_new)
         else:
-            known = iter(reply)
-            for caller, jobs in self._batch:
-                caller.answered(jobs, [*islice(known, len(jobs))])
+            each = iter(reply)
+            for answer, new, if_new in self._batch:
+                known = [*islice(each, len(new))]
+                if not answer.done():
+                    answer.set_result(known if if_new is None else if_new)
         if self._observers:
             for job, answer in zip_longest(self._jobs, () if self._are_plain else reply):
                 if not answer:
                     self._observers.job_enqueued(job.draft.name, job.draft.options.queue)
-        super().answered(reply)
 
     def callers(self) -> Callers:
-        return (self, *(caller for caller, _ in self._batch))
+        return map(_ANSWER, self._batch)
 
 
 class _Replacing(Call):
     """The call that enqueues a job that may replace another one; until it is known how, the next call goes on."""
 
-    __slots__ = ("_caller", "_replacing", "_session")
+    __slots__ = ("_answer", "_replacing", "_session")
 
-    def __init__(self, session: Session, caller: _Caller, replacing: ReplacingJob) -> None:
+    def __init__(self, session: Session, answer: _Answer, replacing: ReplacingJob) -> None:
         super().__init__(replacing.enqueue())
         self._session = session
-        self._caller = caller
+        self._answer = answer
         self._replacing = replacing
 
     @property
     def is_wanted(self) -> bool:
-        return not self._caller.done()
+        return not self._answer.done()
 
     def answered(self, reply: Reply) -> None:
         job, known = self._replacing.job, self._replacing.added(reply)
         if known is not None:
-            self._caller.answered([job], [known.encode()])
+            if not self._answer.done():
+                self._answer.set_result([known.encode()])
             if not known:
                 self._session.observers.job_enqueued(job.draft.name, job.draft.options.queue)
-        elif not self._caller.done():
-            _submit(_Replacing(self._session, self._caller, self._replacing), self._session)
-        super().answered(reply)
+        elif not self._answer.done():
+            _submit(_Replacing(self._session, self._answer, self._replacing), self._session)
 
     def callers(self) -> Callers:
-        return (self, self._caller)
+        return (self._answer,)

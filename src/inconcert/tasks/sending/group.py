@@ -246,7 +246,7 @@ class Group:
     # Private.
 
     def _job(self, job_id: str) -> Job[JSON]:
-        return Job(self._link, job_id, is_new=False)
+        return Job(self._link, job_id, created=False)
 
     async def _cancel(self, ids: Sequence[str]) -> int:
         """Cancel these jobs of the group, in their queues; returns how many had not ended."""
