@@ -11,7 +11,7 @@ from inconcert.tasks.records.store import ADVANCE_ALONE
 from inconcert.tasks.schedules.stored_schedule import id_prefix
 from tests.support.eventually import eventually
 from tests.support.raw import raw
-from tests.support.schedules import following, job_ids, keys_of, look_at_all, next_look, now_ms, set_since
+from tests.support.schedules import followers, job_ids, keys_of, look_at_all, next_look, now_ms, set_since
 
 PERIOD = 0.1  # seconds
 
@@ -274,7 +274,7 @@ async def test_jitter_of_a_schedule_in_code_is_listed_as_it_comes(any_concert: C
     @any_concert.task(name="t", queue="runs")
     async def spread() -> None: ...
 
-    [follower] = following(any_concert).partitions()
+    [follower] = followers(any_concert)
     await follower.look()
     [listed] = await any_concert.schedules.list()
     assert listed.id == "every 3600 s from 2020-01-01T00:00:00Z jitter 1800 s of task 't'"

@@ -22,7 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
 from tests.support.limits import Running
 from tests.support.raw import raw
-from tests.support.schedules import following, look_at_all
+from tests.support.schedules import followers, following, look_at_all
 
 HOUR = 3600  # seconds
 
@@ -329,7 +329,7 @@ async def test_job_is_made_by_the_code_of_the_worker_that_looks(
     """Also if another release has declared the same schedule since; the list has what was declared last."""
     any_concert.cron(every=HOUR)(any_concert.task(name="t", queue="old")(lambda: None))
     elsewhere.cron(every=HOUR)(elsewhere.task(name="t", queue="new")(lambda: None))
-    [old] = following(any_concert).partitions()
+    [old] = followers(any_concert)
     await old.look()
     await look_at_all(elsewhere)
     await set_since(any_concert, await now_of(any_concert) - HOUR)
@@ -345,7 +345,7 @@ async def test_scripts_of_a_worker_do_not_grow_with_its_schedules(
     """While nothing is due, one for all of them in a minute."""
     for number in range(1_100):
         any_concert.cron(every=86_400 * 365)(any_concert.task(name=f"t{number}")(lambda: None))
-    [follower] = following(any_concert).partitions()
+    [follower] = followers(any_concert)
     while await follower.look() < 60:
         pass
     sent: list[str] = []
@@ -364,7 +364,7 @@ async def test_scripts_of_a_worker_do_not_grow_with_its_schedules(
 async def test_schedule_that_the_server_has_lost_goes_on_with_its_next_instant(any_concert: Coordinator) -> None:
     """The worker declares it anew when it looks next."""
     add_schedule(any_concert, [], every=86_400 * 365)
-    [follower] = following(any_concert).partitions()
+    [follower] = followers(any_concert)
     assert await follower.look() == 60
     keys = JobKeys(any_concert._ref.keys)
     await raw(any_concert).delete(keys.schedules, keys.definitions, keys.declared, keys.looks_in_code, keys.looked)
@@ -385,7 +385,7 @@ async def test_instant_of_a_worker_that_died_with_it_is_enqueued_by_the_next(
     await set_since(any_concert, since_ms / 1000)
     _, _, held_ms, taken, _ = await session.run(DUE(keys, hold_ms=120_000, ttl_ms=60_000, ids=[id_]))
     assert [found[0] for found in taken] == [id_.encode()]
-    [dying] = following(any_concert).partitions()
+    [dying] = followers(any_concert)
     dying._undeclared.clear()
     assert await dying.look() == 60
     assert await jobs_of(any_concert) == []
@@ -413,7 +413,7 @@ async def test_worker_whose_schedule_was_taken_away_looks_again_at_once(
 ) -> None:
     """Another one declared it anew, and may have died right after."""
     add_schedule(any_concert, [], every=HOUR, missed="once")
-    [follower] = following(any_concert).partitions()
+    [follower] = followers(any_concert)
     await follower.look()
     await set_since(any_concert, await now_of(any_concert) - HOUR)
     session = any_concert._ref.session
@@ -458,7 +458,7 @@ async def test_instant_that_has_not_come_is_not_enqueued(any_concert: Coordinato
 async def test_schedule_goes_on_when_the_clock_was_set_back(any_concert: Coordinator) -> None:
     """By more than a period: it is looked at now, though that was to be tomorrow, and goes on from now."""
     add_schedule(any_concert, [], every=1)
-    [follower] = following(any_concert).partitions()
+    [follower] = followers(any_concert)
     await follower.look()
     keys, client, id_ = JobKeys(any_concert._ref.keys), raw(any_concert), "every 1 s of task 't'"
     ahead_ms = int(await now_of(any_concert) * 1000) + 86_400_000
@@ -489,7 +489,7 @@ async def test_schedule_whose_job_cannot_be_made_stops_no_other(
     any_concert.cron(every=HOUR, missed="all")(bad)
     fails = True
     any_concert.cron(every=HOUR, missed="all")(any_concert.task(name="good")(lambda: None))
-    [follower] = following(any_concert).partitions()
+    [follower] = followers(any_concert)
     assert await follower.look() == 1
     assert [status.task for status in await any_concert.schedules.list()] == ["good"]
     fails = False

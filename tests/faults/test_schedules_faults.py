@@ -21,7 +21,7 @@ from tests.support.ledger import read_ledger, read_ledger_now
 from tests.support.processes import spawn
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
-from tests.support.schedules import following
+from tests.support.schedules import followers, following
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 
@@ -219,7 +219,7 @@ async def test_cancelled_at_any_await_a_worker_leaves_no_half_of_a_job(
     monkeypatch.setattr(schedule_follower, "_HOLD_MS", 1)
     add_schedule(concert)
     for number in range(1, 11):
-        [follower] = following(concert).partitions()
+        [follower] = followers(concert)
         assert await cancel_at(number, moment, follower.follow())
     ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
     ledger.check(put=len(ledger.bodies), done=0)

@@ -15,7 +15,7 @@ from tests.support.ledger import read_ledger
 from tests.support.processes import spawn
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
-from tests.support.schedules import following, job_ids, keys_of, look_at_all, set_since, tenth_of
+from tests.support.schedules import followers, following, job_ids, keys_of, look_at_all, set_since, tenth_of
 from tests.support.scripts import command_of
 from tests.support.servers import RealServer
 
@@ -136,7 +136,7 @@ async def test_cancelled_at_any_await_a_follower_leaves_no_half_of_a_job(
     monkeypatch.setattr(schedule_follower, "_HOLD_MS", 1)
     await concert.schedules.put("s", CALL, every=0.1, missed="all")
     for number in range(1, 9):
-        [follower] = following(concert).partitions()
+        [follower] = followers(concert)
         assert await cancel_at(number, moment, follower.follow())
     ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
     ledger.check(put=len(ledger.bodies), done=0)

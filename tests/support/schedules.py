@@ -1,17 +1,29 @@
 """What tests do to schedules beside their users: let time have passed, and look as a worker does."""
 
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
 
 from inconcert import Coordinator
 from inconcert.tasks.records.store import JobKeys
-from inconcert.tasks.schedules.schedule_follower import ScheduleFollower
+from inconcert.tasks.schedules import schedule_follower
+from inconcert.tasks.schedules.schedule_follower import PartitionFollower
 from inconcert.tasks.schedules.stored_schedule import id_prefix
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
 
-__all__ = ["following", "job_ids", "keys_of", "look_at_all", "next_look", "now_ms", "set_since", "tenth_of"]
+__all__ = [
+    "followers",
+    "following",
+    "job_ids",
+    "keys_of",
+    "look_at_all",
+    "next_look",
+    "now_ms",
+    "set_since",
+    "tenth_of",
+]
 
 
 def keys_of(concert: Coordinator, id_: str) -> JobKeys:
@@ -19,14 +31,19 @@ def keys_of(concert: Coordinator, id_: str) -> JobKeys:
     return concert._jobs.of_id(id_prefix(id_))
 
 
-def following(concert: Coordinator) -> ScheduleFollower:
+def following(concert: Coordinator) -> AbstractAsyncContextManager[None]:
     """What a worker runs beside its jobs."""
-    return ScheduleFollower(concert._ref, concert._jobs, concert._registry.schedules)
+    return schedule_follower.following(concert._ref, concert._jobs, concert._registry.schedules)
+
+
+def followers(concert: Coordinator) -> list[PartitionFollower]:
+    """Its part for each partition."""
+    return schedule_follower.followers(concert._ref, concert._jobs, concert._registry.schedules)
 
 
 async def look_at_all(concert: Coordinator) -> float:
     """Look once, as a worker does; how many seconds it would sleep then."""
-    return min([await partition.look() for partition in following(concert).partitions()])
+    return min([await partition.look() for partition in followers(concert)])
 
 
 async def next_look(concert: Coordinator, id_: str) -> str | None:

@@ -524,7 +524,7 @@ class TaskCoordinator:
         from inconcert.tasks.running.health import watched
         from inconcert.tasks.running.unknown_tasks import UnknownTasks
         from inconcert.tasks.running.worker import Worker
-        from inconcert.tasks.schedules.schedule_follower import ScheduleFollower
+        from inconcert.tasks.schedules.schedule_follower import following
 
         worker = Worker(
             self._ref,
@@ -540,10 +540,7 @@ class TaskCoordinator:
             middlewares=self._parts.middlewares,
         )
         with watched(health, worker.signs):
-            async with (
-                self._parts.lifespan_around(stop),
-                ScheduleFollower(self._ref, self._jobs, self._registry.schedules),
-            ):
+            async with self._parts.lifespan_around(stop), following(self._ref, self._jobs, self._registry.schedules):
                 await worker.run()
 
     def lifespan(self, function: L) -> L:

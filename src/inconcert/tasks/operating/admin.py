@@ -15,7 +15,7 @@ from inconcert.tasks.following.watch import Watches
 from inconcert.tasks.operating.dead_jobs import DeadJobs
 from inconcert.tasks.operating.job_actions import JobActions
 from inconcert.tasks.operating.job_info import JobInfo, describe
-from inconcert.tasks.operating.job_pages import JobPage, JobPages
+from inconcert.tasks.operating.job_pages import JobPage, read_page
 from inconcert.tasks.operating.queue_stats import TaskStats, read_stats
 from inconcert.tasks.operating.stopped_keys import DeadJobLetters, StoppedKey, read_stopped_keys
 from inconcert.tasks.records.group_ids import check_group_id
@@ -44,7 +44,6 @@ class Tasks:
         self._keyspace = keyspace
         self._watches = watches
         self._workers = Workers(ref, keyspace)
-        self._pages = JobPages(ref, keyspace)
         self._histories = Histories(ref, keyspace)
         dead_letters = [DeadJobLetters(ref, keys) for keys in keyspace.partitions]
         self._dead = DeadJobs(ref, keyspace, dead_letters)
@@ -126,7 +125,7 @@ class Tasks:
             each partition 1 for each 100 workers, and without `queue` 1 for each 500 queues and 1 for each 100.
         """
         task = _checked(queue, task)
-        return await self._pages.page(state=state, queue=queue, task=task, limit=limit, after=after)
+        return await read_page(self._ref, self._keyspace, state=state, queue=queue, task=task, limit=limit, after=after)
 
     async def counts(self, *tasks: Task[..., Any] | str, hours: int = 24) -> "list[TaskCounts]":
         """Count the attempts that have succeeded, failed, and so on, by task and hour, with their durations.

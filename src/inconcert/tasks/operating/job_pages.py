@@ -219,38 +219,38 @@ class JobWalk:
         return job if is_meant else None
 
 
-class JobPages:
-    """Pages of jobs."""
-
-    def __init__(self, ref: SessionRef, keyspace: JobKeyspace) -> None:
-        self._ref = ref
-        self._keyspace = keyspace
-
-    async def page(
-        self, *, state: str | None, queue: str | None, task: str | None, limit: int, after: str | None
-    ) -> JobPage:
-        """A page; see `Tasks.jobs`."""
-        whole("limit", limit, most=_MOST_JOBS)
-        statuses = listed(state)
-        cursor = None if after is None else _Cursor.read(after)
-        if cursor and (cursor.status not in statuses or not 0 <= cursor.partition < len(self._keyspace.partitions)):
-            raise ValueError(f"after is {after!r}, of another list; give the `after` of a page of this one")
-        at_once = limit if task is None and (queue is None or state in _BY_QUEUE) else _MOST_AT_ONCE
-        walk = JobWalk(self._ref, self._keyspace, statuses, queue=queue, task=task, at_once=at_once)
-        jobs: list[JobInfo] = []
-        read = 0
-        async with aclosing(walk.portions(cursor)) as portions:
-            async for portion in portions:
-                for job, end in portion:
-                    cursor = end
-                    if job is not None:
-                        jobs.append(job)
-                    if len(jobs) == limit:
-                        return JobPage(jobs, cursor.written())
-                read += 1
-                if cursor is not None and read == _MOST_PORTIONS:
+async def read_page(
+    ref: SessionRef,
+    keyspace: JobKeyspace,
+    *,
+    state: str | None,
+    queue: str | None,
+    task: str | None,
+    limit: int,
+    after: str | None,
+) -> JobPage:
+    """A page of jobs; see `Tasks.jobs`."""
+    whole("limit", limit, most=_MOST_JOBS)
+    statuses = listed(state)
+    cursor = None if after is None else _Cursor.read(after)
+    if cursor and (cursor.status not in statuses or not 0 <= cursor.partition < len(keyspace.partitions)):
+        raise ValueError(f"after is {after!r}, of another list; give the `after` of a page of this one")
+    at_once = limit if task is None and (queue is None or state in _BY_QUEUE) else _MOST_AT_ONCE
+    walk = JobWalk(ref, keyspace, statuses, queue=queue, task=task, at_once=at_once)
+    jobs: list[JobInfo] = []
+    read = 0
+    async with aclosing(walk.portions(cursor)) as portions:
+        async for portion in portions:
+            for job, end in portion:
+                cursor = end
+                if job is not None:
+                    jobs.append(job)
+                if len(jobs) == limit:
                     return JobPage(jobs, cursor.written())
-        return JobPage(jobs, None)
+            read += 1
+            if cursor is not None and read == _MOST_PORTIONS:
+                return JobPage(jobs, cursor.written())
+    return JobPage(jobs, None)
 
 
 def listed(state: str | None) -> Sequence[JobStatus]:

@@ -10,12 +10,11 @@ them when it begins, and again if the server has lost them.
 Source: docs/explanation/schedules.md
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import anyio
 
@@ -43,37 +42,23 @@ _MOST_DECLARED = 100  # schedules in one script, likewise
 _MOST_ASKED = 1_000  # schedules in code in one script, likewise
 
 
-class ScheduleFollower:
-    """Enqueues the jobs of schedules when they are due. Any number of workers may do so at once.
+@asynccontextmanager
+async def following(ref: SessionRef, keyspace: JobKeyspace, in_code: Sequence[Schedule]) -> AsyncGenerator[None]:
+    """Enqueue the jobs of schedules when they are due, during the body; any number of workers may do so at once."""
+    tasks = [in_background("following schedules", each.follow) for each in followers(ref, keyspace, in_code)]
+    try:
+        yield
+    finally:
+        await run_shielded(cancel_all(tasks))
 
-    As an async context manager it works while its body runs.
 
-    Args:
-        in_code: The schedules in the code of this process.
-    """
-
-    def __init__(self, ref: SessionRef, keyspace: JobKeyspace, in_code: Sequence[Schedule]) -> None:
-        self._ref = ref
-        self._keyspace = keyspace
-        self._in_code = in_code
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> Self:
-        self._tasks = [in_background("following schedules", each.follow) for each in self.partitions()]
-        return self
-
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await run_shielded(cancel_all(self._tasks))
-
-    def partitions(self) -> "list[PartitionFollower]":
-        """One for each partition: a schedule in code lies with its task."""
-        in_code = [(self._keyspace.of_task(schedule.task.name), schedule) for schedule in self._in_code]
-        return [
-            PartitionFollower(self._ref.session, keys, [schedule for theirs, schedule in in_code if theirs is keys])
-            for keys in self._keyspace.partitions
-        ]
+def followers(ref: SessionRef, keyspace: JobKeyspace, in_code: Sequence[Schedule]) -> "list[PartitionFollower]":
+    """One for each partition: a schedule in the code of this process lies with its task."""
+    placed = [(keyspace.of_task(schedule.task.name), schedule) for schedule in in_code]
+    return [
+        PartitionFollower(ref.session, keys, [schedule for place, schedule in placed if place is keys])
+        for keys in keyspace.partitions
+    ]
 
 
 class _Times(NamedTuple):
