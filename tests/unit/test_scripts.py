@@ -1,6 +1,6 @@
 """Scripts are put together from their includes, and called by the names in their headers."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -50,11 +50,26 @@ class Queue:
 HOLDERS = Holders("holders of l", "waiters of l")
 
 
+class Lazy(type):
+    """Makes annotations when they are asked for, as Python does from 3.14 on: no class has them in its dictionary."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        """Those of a queue."""
+        return {"bell": str} if name == "__annotations__" else super().__getattribute__(name)
+
+
+class LazyQueue(metaclass=Lazy):
+    """The bundle of a queue there."""
+
+    bell = "bell of q"
+
+
 def test_keys_come_from_bundles_and_arguments_from_keywords() -> None:
     """In the order of the header, however they are given."""
     command = TAKE.bind(Queue, Holders)(Queue(), HOLDERS, limit=3, holder="s.1")
 
     assert command == Command(TAKE, ("holders of l", "bell of q"), ("s.1", 3))
+    assert TAKE.bind(LazyQueue, Holders)(LazyQueue(), HOLDERS, limit=3, holder="s.1") == command
     taken = TAKE.bind(Holders)(HOLDERS, bell="b", holder="s.1", limit=3)
     assert taken == Command(TAKE, ("holders of l", "b"), ("s.1", 3))
 

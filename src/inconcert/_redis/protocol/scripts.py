@@ -287,5 +287,5 @@ def _without_comments(text: str) -> str:
 @cache
 def key_names(bundle: type) -> list[str]:
     """The names of the keys that objects of this type have: its fields that are annotated as text."""
-    fields = [field for base in reversed(bundle.__mro__) for field in vars(base).get("__annotations__", {}).items()]
-    return [name for name, kind in fields if kind is str]
+    annotated = (getattr(base, "__annotations__", {}) for base in reversed(bundle.__mro__))  # each has those of its own
+    return [name for fields in annotated for name, kind in fields.items() if kind is str]
