@@ -52,6 +52,15 @@ class Lock(Permits[Lease]):
         metrics_name: str | None = None,
         label: str | None = None,
     ) -> None:
-        super().__init__(
-            ref, "lock", name, limit=1, ttl=ttl, timeout=timeout, face=Lease, metrics_name=metrics_name, label=label
+        Permits.__init__(
+            self,
+            ref,
+            "lock",
+            name,
+            limit=1,
+            ttl=ttl,
+            timeout=timeout,
+            face=Lease,
+            metrics_name=metrics_name,
+            label=label,
         )

@@ -207,7 +207,7 @@ class _LeaseStates:
         """End a body: release all, and tell of a loss if the body has nothing worse to tell."""
         # All bodies first: one that was stopped during the releases would cancel us.
         ended = [(state, state.end_body(error)) for state in self.by_name.values()]
-        await run_shielded(_at_once(state.conclude(error, was_stopped=was_stopped) for state, was_stopped in ended))
+        await run_shielded(_at_once(state.conclude(error, was_stopped) for state, was_stopped in ended))
 
 
 class _Attempt(Call, InboxReceiver):

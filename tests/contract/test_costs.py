@@ -46,7 +46,7 @@ class Cost(NamedTuple):
 
 
 COSTS = {
-    "a lock, taken and released": Cost(bytecodes=2028, commands=9, sent=510),
+    "a lock, taken and released": Cost(bytecodes=1915, commands=9, sent=508),
     "a job, enqueued alone": Cost(bytecodes=920, commands=6, sent=486),
     "a job, enqueued with many": Cost(bytecodes=168, commands=0, sent=134),
     "a job, run with many": Cost(bytecodes=1170, commands=0.9, sent=160),  # how many end in one turn differs a little

@@ -28,7 +28,7 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
     """
 
     def __init__(self, kind: str, name: str, timeout: Seconds | None, face: Callable[[StateT], FaceT_co]) -> None:
-        super().__init__(kind, name, face)
+        AsyncWith.__init__(self, kind, name, face)
         self._timeout = durations.timeout(timeout)
 
     async def acquire(self, *, timeout: Seconds | EllipsisType | None = ...) -> FaceT_co:
@@ -64,18 +64,20 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
     def _obtain(self) -> Coroutine[Any, Any, StateT]:
         return self._acquire(self._timeout)
 
-    async def _acquire(self, seconds: float | None) -> StateT:
+    def _acquire(self, seconds: float | None) -> Coroutine[Any, Any, StateT]:
         """Take it within this time; None waits for as long as it takes, 0 tries once."""
-        if not seconds:
-            held = await self._take(waits=seconds is None)
-            if held is None:
-                raise self._not_acquired(0.0, None)
-            return held
+        taking: Coroutine[Any, Any, Any] = self._take(waits=True) if seconds is None else self._take_in_time(seconds)
+        return taking  # who waits for as long as it takes gets it, or an error
+
+    async def _take_in_time(self, seconds: float) -> StateT:
         held, began = None, asyncio.get_running_loop().time()
-        with anyio.move_on_after(seconds):
-            held = await self._take(waits=True)
+        if seconds:
+            with anyio.move_on_after(seconds):
+                held = await self._take(waits=True)
+        else:
+            held = await self._take(waits=False)
         if held is None:
-            raise self._not_acquired(seconds, self._trouble(began))
+            raise self._not_acquired(seconds, self._trouble(began) if seconds else None)
         return held
 
     def _trouble(self, since: float) -> InconcertError | None:

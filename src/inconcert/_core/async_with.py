@@ -48,7 +48,7 @@ class AsyncWith(ABC, Generic[StateT, FaceT_co]):
 
     def _leave(self, held: Enterable | None, error: BaseException | None) -> Coroutine[Any, Any, bool | None]:
         """Release what an entry has acquired, whatever task, context and order it is left in."""
-        return self._found(held).exit(error)
+        return (self._entered_last() if held is None else held).exit(error)
 
     if TYPE_CHECKING:
 
@@ -78,10 +78,8 @@ class AsyncWith(ABC, Generic[StateT, FaceT_co]):
             self._entered.append((weakref.ref(task), held))
         return self._face(held)
 
-    def _found(self, held: Enterable | None) -> Enterable:
-        """The lease to release: the entry's; for a plain call, the last of this task, or of a task that has ended."""
-        if held is not None:
-            return held
+    def _entered_last(self) -> Enterable:
+        """The lease to release after plain calls: the last that this task has entered, or a task that has ended."""
         if not self._entered:
             raise RuntimeError(
                 f"{self!r} is left, but it was not entered, or was left before; use `async with`, or call acquire()"

@@ -27,20 +27,24 @@ class Entry:
 
     Attributes:
         held: Its acquisition; None before it is entered and after it is left.
+        is_taken: Whether an `__aenter__` has found it.
     """
 
-    __slots__ = ("__weakref__", "_leave", "held", "manager")
+    __slots__ = ("__weakref__", "_leave", "held", "is_taken", "manager")
 
     def __init__(self, manager: object, leave: Leave) -> None:
         self.manager = manager
         self.held: Any = None
+        self.is_taken = False
         self._leave = leave
 
     def exit(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> Coroutine[Any, Any, bool | None]:
         """Leave it: `__aexit__` of its manager."""
-        return self.exit_of(self.manager, error_type, error, traceback)
+        del error_type, traceback
+        held, self.held = self.held, None
+        return self._leave(self.manager, held, error)
 
     def exit_of(
         self,
@@ -83,6 +87,9 @@ _last = _LookedUp()
 
 def looked_up(manager: object) -> Entry | None:
     """The entry that `__aenter__` of this manager is called for; None if `__aexit__` was not looked up before."""
-    reference, _last.entry = _last.entry, None
+    reference = _last.entry
     entry = None if reference is None else reference()
-    return entry if entry is not None and (entry.manager is None or entry.manager is manager) else None
+    if entry is None or entry.is_taken or (entry.manager is not manager and entry.manager is not None):
+        return None
+    entry.is_taken = True
+    return entry

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 
 from inconcert._core.body import Body
-from inconcert._core.renewal import Renewal, local_deadline, next_renewal, next_try
+from inconcert._core.renewal import RENEW_AFTER, Renewal, local_deadline, next_try
 from inconcert._core.scope import note_lease
 from inconcert._core.unconfirmed import Unconfirmed
 from inconcert.errors import InconcertError, LeaseLost, NotConnected, NotHeld, OutcomeUnknown, Unavailable
@@ -57,7 +57,9 @@ class LeaseState(ABC):
 
     renew_at: float
 
-    def __init__(self, kind: str, name: str, *, holder: str, ttl: float, deadline: float, renewal: Renewal) -> None:
+    def __init__(  # noqa: PLR0917 - made for each lease: names of arguments would take 3,000 instructions more
+        self, kind: str, name: str, holder: str, ttl: float, deadline: float, renewal: Renewal
+    ) -> None:
         self.kind = kind
         self.name = name
         self.holder = holder
@@ -217,7 +219,7 @@ class LeaseState(ABC):
 
     def exit(self, error: BaseException | None) -> Coroutine[Any, Any, None]:
         """End a body: release, and raise a loss unless the body raised another error."""
-        return self.conclude(error, was_stopped=self.end_body(error))
+        return self.conclude(error, self.end_body(error))
 
     def end_body(self, error: BaseException | None) -> bool:
         """End a body, which no loss stops from now on; returns whether this error is only our cancellation of it."""
@@ -225,11 +227,14 @@ class LeaseState(ABC):
         body, self._body = self._body, None
         return body.end(error)
 
-    async def conclude(self, error: BaseException | None, *, was_stopped: bool) -> None:
+    async def conclude(self, error: BaseException | None, was_stopped: bool) -> None:  # noqa: FBT001 - from `end_body`
         """Release after a body, and raise a loss unless the body raised another error."""
         try:
             if self.is_released:
                 if self._is_lost:  # the coordinator was closed under the body
+                    raise self.loss()
+            elif error is None and not self._is_lost:  # as release() does, but in this coroutine
+                if not await self._start_release():
                     raise self.loss()
             elif isinstance(error, Exception):
                 # A cancelled scope around us must not replace the error of the body with its cancellation.
@@ -287,6 +292,7 @@ class LeaseState(ABC):
         return "released" if self.is_released else "lost" if self.is_lost else f"{self.remaining:.1f} s left"
 
     def _keep_until(self, deadline: float) -> None:
+        now = time.monotonic()
         self.deadline = deadline
-        self.renew_at = next_renewal(deadline)
+        self.renew_at = now + (deadline - now) * RENEW_AFTER
         self._renewal.add(self)

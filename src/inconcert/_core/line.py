@@ -150,7 +150,7 @@ class ReleaseCall(Call):
     __slots__ = ("_lines",)
 
     def __init__(self, lines: Lines, command: Command) -> None:
-        super().__init__(command, must_run=True)
+        Call.__init__(self, command, must_run=True)
         self._lines = lines
 
     def answered(self, reply: Reply) -> None:

@@ -105,12 +105,11 @@ class PermitState(LeaseState):
     noted: Noted
     since: float
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - see `LeaseState`
         self,
         session: Session,
         kind: str,
         name: str,
-        *,
         keys: PermitKeys,
         ttl: float,
         grant: Grant,
@@ -124,7 +123,7 @@ class PermitState(LeaseState):
         self._place = grant.place
         self._is_unused = False  # released without having reached a caller
         self._acquired_at = 0.0  # by the local monotonic clock; 0 while nobody observes
-        super().__init__(kind, name, holder=grant.holder, ttl=ttl, deadline=grant.deadline, renewal=session.renewal)
+        LeaseState.__init__(self, kind, name, grant.holder, ttl, grant.deadline, session.renewal)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}, fencing token {self.fencing_token}, {self._left}"
@@ -200,14 +199,13 @@ class PermitState(LeaseState):
         return call
 
     def _start_release(self) -> Call:
+        session, keys, holder = self.session, self.keys, self.holder
         ended = "lost" if self._is_lost else "unused" if self._is_unused else "late" if self.is_lost else ""
         self.is_released = True
         self._renewal.remove(self)
-        inboxes = self.session.inboxes(self.keys.holders)
-        special = (self._place, ended) if self._place or ended or "x" in self.holder else ()
-        command = _RELEASE(self.keys, holder=self.holder, inboxes=inboxes, special=special)
-        call = _Release(self, command)
-        self.session.channel.submit(call)
+        special = (self._place, ended) if self._place or ended or "x" in holder else ()
+        call = _Release(self, _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), special=special))
+        session.channel.submit(call)
         if self._acquired_at:
             self._tell_end()
         return call
@@ -309,13 +307,13 @@ class _Release(ReleaseCall):
     goes_at_once = True
 
     def __init__(self, lease: PermitState, command: Command) -> None:
-        super().__init__(lease.session.lines, command)
+        ReleaseCall.__init__(self, lease.session.lines, command)
         self.lease = lease
 
     def answered(self, reply: Reply) -> None:
-        self.confirm(was_held=self.held(reply) == 1, sends=self.sends)
+        self.confirm(self.held(reply) == 1, self.sends)
 
-    def confirm(self, *, was_held: bool, sends: int) -> None:
+    def confirm(self, was_held: bool, sends: int) -> None:  # noqa: FBT001 - called by those here alone
         """Tell its caller. What was sent twice finds nothing the second time; in time, the first was a success."""
         if not self.done():
             self.set_result(was_held or (sends > 1 and time.monotonic() < self.lease.deadline))
@@ -339,7 +337,7 @@ class _Drop(Call):
         self._release = release
 
     def answered(self, reply: Reply) -> None:
-        self._release.confirm(was_held=reply == 1, sends=self.sends)
+        self._release.confirm(reply == 1, self.sends)
         self._release.lease.session.channel.submit(self._release)
         super().answered(reply)
 

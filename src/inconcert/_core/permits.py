@@ -68,7 +68,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         metrics_name: str | None = None,
         label: str | None = None,
     ) -> None:
-        super().__init__(kind, name, timeout, face)
+        Acquirable.__init__(self, kind, name, timeout, face)
         self._ref = ref
         self._keys = ref.keys.of(PermitKeys, kind, name)
         self._terms = _terms(limit, durations.ttl(ttl), _HANDOFF)
@@ -96,10 +96,11 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
 
     async def _take(self, *, waits: bool) -> PermitState | None:
         session = self._ref.session
-        asked_at = time.monotonic() if session.observers else 0.0
-        await session.channel.has_room(self._keys.holders)
+        asked_at = time.monotonic()
+        if session.channel.is_full:
+            await session.channel.has_room(self._keys.holders)
         holder = session.new_address() + self._mark
-        noted = note(self._label, 4 if waits else 3)
+        noted = note(self._label, 3)
         ticket = JOIN if waits and session.inbox.listens(self._keys.holders) else NO_WAIT
         while True:
             attempt = _Attempt(session, self._keys, holder, self._terms, ticket)
@@ -111,8 +112,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
             except BaseException:
                 attempt.withdraw()
                 raise
-            finally:
-                attempt.leave()
+            attempt.leave()
             if grant is None:
                 if not waits:
                     return None
@@ -123,11 +123,11 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
             if now < grant.deadline:
                 lease = self._lease(session, grant)
                 lease.noted, lease.since = noted, now
-                if not grant.is_short or await lease.extend():
-                    if session.safeguards is None or await session.safeguards.admit([lease], waits=waits):
-                        return lease.acquired(asked_at) if asked_at else lease
-                    if not waits:
-                        return None
+                is_held = not grant.is_short or await lease.extend()
+                if is_held and (session.safeguards is None or await session.safeguards.admit([lease], waits=waits)):
+                    return lease.acquired(asked_at) if session.observers else lease
+                if is_held and not waits:
+                    return None
             elif not waits:
                 attempt.withdraw()
                 return None
@@ -139,15 +139,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
 
     def _lease(self, session: Session, grant: Grant) -> PermitState:
         """The grant."""
-        return PermitState(
-            session,
-            self._kind,
-            self._name,
-            keys=self._keys,
-            ttl=self._terms.ttl,
-            grant=grant,
-            metrics_name=self._metrics_name,
-        )
+        return PermitState(session, self._kind, self._name, self._keys, self._terms.ttl, grant, self._metrics_name)
 
     async def _inspect(self) -> "Standing":
         waiting, held, *holders = await self._ref.session.run(_INSPECT(self._keys))
@@ -189,7 +181,7 @@ class _Attempt(Place):
         self._terms = terms
         self._server_ms: int | None = None
         self._early: str | None = None
-        super().__init__(session, holder, ticket)
+        Place.__init__(self, session, holder, ticket)
 
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:
@@ -232,12 +224,16 @@ class _Attempt(Place):
         )
 
     def _take(self, reply: Reply) -> None:
-        token, is_after_loss, *line = (reply, 0) if isinstance(reply, int) else reply
+        line: Reply
+        if isinstance(reply, int):
+            token, is_after_loss, line = reply, 0, ()
+        else:
+            token, is_after_loss, *line = reply
         if not self.done():
             if token:
                 place = self._place() if line or self.ticket > 0 else ""
                 deadline = local_deadline(self._asked_at, self._terms.ttl)
-                self.set_result(Grant(self.address, token, deadline, place, previous_lost=is_after_loss == 1))
+                self.set_result(Grant(self.address, token, deadline, place, is_after_loss == 1))
             elif self.ticket == NO_WAIT:
                 self.set_result(None)
         if line:

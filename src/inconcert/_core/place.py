@@ -59,13 +59,14 @@ class Place(Call, InboxReceiver):
         self._is_asking = True  # a request is under way
         self._must_recheck = False  # its reply may be from before something that was missed
         self._may_be_in = True  # the server may keep a place in line for this, or more
-        super().__init__(self._request())
+        Call.__init__(self, self._request())
 
     def ask(self) -> None:
         """Send the request."""
         # First of all be ready to hear: the inbox may bring a grant before the channel brings the reply.
         self._session.inbox.register(self.address, self)
-        self.noted = self.noted or note()
+        if self.noted is None:
+            self.noted = note()
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 
@@ -86,15 +87,16 @@ class Place(Call, InboxReceiver):
     # Called by the channel and the inbox.
 
     def answered(self, reply: Reply) -> None:
-        self.on_reply(reply, self._asked_at)
-
-    def on_reply(self, reply: Reply, asked_at: float) -> None:
-        """Take a reply to this call, or to a recheck, that was sent at this time."""
+        """Take the reply to this call or to its last recheck."""
         self._is_asking = False
-        self._asked_at = asked_at
         self._take(reply)
         if self._must_recheck:
             self.recheck()
+
+    def answered_again(self, reply: Reply, asked_at: float) -> None:
+        """Take the reply to a recheck that was sent at this time."""
+        self._asked_at = asked_at
+        self.answered(reply)
 
     def recheck(self) -> bool:
         """Ask again, from the place in line; False if the wait is over."""
@@ -176,7 +178,7 @@ class _Recheck(Call):
         return not self._place.done()
 
     def answered(self, reply: Reply) -> None:
-        self._place.on_reply(reply, self._asked_at)
+        self._place.answered_again(reply, self._asked_at)
 
     def failed(self, error: InconcertError) -> None:
         self._place.recheck_failed(error)

@@ -57,7 +57,7 @@ def innermost(context: Context | None = None) -> Scope | None:
 
 def note_lease(lease: _Lease) -> None:
     """Note a lease that is acquired here."""
-    scope = innermost()
+    scope = innermost() if _last.get() is not None else None
     if scope is not None:
         if scope.leases is None:
             scope.leases = WeakSet()

@@ -104,7 +104,7 @@ class Election(Permits[Term]):
 
     async def _leave(self, held: Enterable | None, error: BaseException | None) -> bool:
         try:
-            await self._found(held).exit(error)
+            await super()._leave(held, error)
         except Resigned:
             return True
         return False

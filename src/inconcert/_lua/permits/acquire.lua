@@ -2,7 +2,7 @@
 --
 -- KEYS  holders waiters fence
 -- ARGV  holder  string  'session.number', unique to this attempt; 'session.numberxN' takes N permits
--- ARGV  ttl_ms  integer > 0
+-- ARGV  ttl_ms  number > 0
 -- ARGV  line    'limit:handoff_ms ticket inboxes', in one text because only a caller that finds no free permit needs these
 --               limit: of holders, > 0
 --               handoff_ms: life of a lease handed to a process that may be stopped, until extended

@@ -69,8 +69,8 @@ class Command(NamedTuple):
     def pack(self) -> bytes:
         """The bytes that run it, if the server has the script in its cache."""
         script, keys, args = self
-        if script.has_few_keys and len(args) < _FEW:
-            return _beginning(script, keys, len(args)) + pack_parts(args)[_COUNT:]
+        if script.has_few_keys and (count := len(args)) < _FEW:
+            return _beginning(script, keys, count) + pack_parts(args)[_COUNT:]
         return pack_parts(("EVALSHA", script.sha, len(keys), *keys, *args))
 
     def pack_with_source(self) -> bytes:

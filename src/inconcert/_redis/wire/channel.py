@@ -49,7 +49,7 @@ _MOST_LARGE_BYTES = 4 * 2**20  # the same, for large calls, so that they leave r
 _LARGE = 16 * 2**10  # bytes; a call of more is held back while others are under way
 _WINDOW = 512 * 2**10  # bytes under way beyond which no large call is written; 10 MB/s over a round trip of 50 ms
 _ENOUGH = 16  # calls to write before the turn ends, so that the server works on them while more are prepared
-_UNUSUAL = (ErrorReply, hiredis.PushNotification)
+_UNUSUAL = {ErrorReply, hiredis.PushNotification}
 _A_MOMENT = 1.0  # seconds that reconnecting may take before the server counts as unreachable
 _CLOSE_TIMEOUT = 2.0  # seconds that closing waits for what is under way, such as releases
 _ASKING = pack("ASKING")
@@ -262,7 +262,7 @@ class Channel:
         self.flush()
 
     def received(self, reply: Reply) -> None:
-        if isinstance(reply, _UNUSUAL):
+        if type(reply) in _UNUSUAL:
             self._received_unusual(reply)
         else:
             call = self._unanswered.popleft()
