@@ -80,9 +80,9 @@ async def test_cancelled_job_leaves_nothing_of_its_id(
     assert await job.cancel()
     assert await job.status() is JobStatus.CANCELLED
     assert not (await any_concert.enqueue("show", ["again"], id="one")).created
-    client, place = raw(any_concert), keys_of(any_concert).queue(queue)
-    assert await client.lrange(place.queue, 0, -1) == [each.encode() for each in (await ledger_of(any_concert)).bodies]
-    assert await client.zcard(place.delayed) == 0
+    client, its = raw(any_concert), keys_of(any_concert).queue(queue)
+    assert await client.lrange(its.queue, 0, -1) == [each.encode() for each in (await ledger_of(any_concert)).bodies]
+    assert await client.zcard(its.delayed) == 0
     await forget(any_concert, "one")
     assert (await any_concert.enqueue("show", ["third"], id="one", queue="default")).created
     async with any_concert.consume("default", "other") as jobs:

@@ -44,10 +44,10 @@ async def put(concert: Coordinator, *priorities: int, **options: Any) -> list[st
 async def let_all_be_due(concert: Coordinator) -> None:
     """Let what is delayed be due, and come to its queue, in the order in which it was to."""
     keys, client = keys_of(concert), raw(concert)
-    place = keys.queue("default")
-    for number, member in enumerate(await client.zrangebyscore(place.delayed, 0, "+inf")):
-        await client.zadd(place.delayed, {member: number + 1})
-    await concert._ref.session.run(PROMOTE(keys, place, front=0))
+    queue = keys.queue("default")
+    for number, member in enumerate(await client.zrangebyscore(queue.delayed, 0, "+inf")):
+        await client.zadd(queue.delayed, {member: number + 1})
+    await concert._ref.session.run(PROMOTE(keys, queue, front=0))
 
 
 async def test_smaller_numbers_are_first(any_concert: Coordinator) -> None:
@@ -432,25 +432,25 @@ async def test_promoter_leaves_ready_jobs_alone(any_concert: Coordinator) -> Non
     """None of them is due, now or next: it sleeps, and the first stays the first."""
     await put(any_concert, 0, 0, 9)
     keys, client = keys_of(any_concert), raw(any_concert)
-    place = keys.queue("default")
-    before = await client.zrange(place.delayed, 0, -1, withscores=True)
-    assert await any_concert._ref.session.run(PROMOTE(keys, place, front=0)) == [0, -1]
-    assert await client.zrange(place.delayed, 0, -1, withscores=True) == before
+    queue = keys.queue("default")
+    before = await client.zrange(queue.delayed, 0, -1, withscores=True)
+    assert await any_concert._ref.session.run(PROMOTE(keys, queue, front=0)) == [0, -1]
+    assert await client.zrange(queue.delayed, 0, -1, withscores=True) == before
     await any_concert.enqueue("show", ["later"], delay=3600)
-    _, next_ms = await any_concert._ref.session.run(PROMOTE(keys, place, front=0))
+    _, next_ms = await any_concert._ref.session.run(PROMOTE(keys, queue, front=0))
     assert 3_500_000 < next_ms <= 3_600_000
 
 
 async def test_delayed_job_that_is_due_first_wakes_a_consumer(any_concert: Coordinator) -> None:
     """To learn when that is, whatever is ready."""
     await put(any_concert, 0)
-    client, place = raw(any_concert), keys_of(any_concert).queue("default")
-    await client.delete(place.bell)
+    client, queue = raw(any_concert), keys_of(any_concert).queue("default")
+    await client.delete(queue.bell)
     await any_concert.enqueue("show", ["later"], delay=3600)
-    assert await client.llen(place.bell) == 1
-    await client.delete(place.bell)
+    assert await client.llen(queue.bell) == 1
+    await client.delete(queue.bell)
     await any_concert.enqueue("show", ["much later"], delay=7200)
-    assert await client.llen(place.bell) == 0
+    assert await client.llen(queue.bell) == 0
 
 
 @pytest.mark.parametrize("paused", [True, False])
@@ -461,12 +461,12 @@ async def test_claim_says_when_the_next_is_due(any_concert: Coordinator, paused:
     if paused:
         await any_concert.tasks.pause("default")
     keys = keys_of(any_concert)
-    place = keys.queue("default")
+    queue = keys.queue("default")
     await raw(any_concert).zadd(keys.workers, {"worker": 1e12})
     command = CLAIM(
         keys,
         claimed=keys.claimed("worker"),
-        queues=[place.queue, place.bell, place.delayed],
+        queues=[queue.queue, queue.bell, queue.delayed],
         worker="worker",
         number=1,
         count=5,
@@ -532,8 +532,8 @@ async def test_number_is_outside_of_the_signature(server: RealServer, namespace:
     """A writer of the server may change the order, and nothing else."""
     async with Coordinator(server.url, namespace=namespace, signing_keys={"now": "a secret of the service"}) as concert:
         await put(concert, 0, 9)
-        client, place = raw(concert), keys_of(concert).queue("default")
-        (first, low), (last, high) = await client.zrange(place.delayed, 0, -1, withscores=True)
-        await client.zadd(place.delayed, {first: high, last: low})
+        client, queue = raw(concert), keys_of(concert).queue("default")
+        (first, low), (last, high) = await client.zrange(queue.delayed, 0, -1, withscores=True)
+        await client.zadd(queue.delayed, {first: high, last: low})
         assert await drained(concert, 2) == [9, 0]
         await all_done(concert)

@@ -26,13 +26,8 @@ from inconcert._claims.promoter import Promoter
 from inconcert.queues.store import ItemKeys
 from tests.support.eventually import eventually
 from tests.support.lines import in_line_at
-from tests.support.queues import Places, read_places
+from tests.support.queues import items_of
 from tests.support.raw import client_of, raw
-
-
-async def places(concert: Coordinator, name: str = "q") -> Places:
-    """Where the items are."""
-    return await read_places(raw(concert), concert._ref.keys.namespace, name)
 
 
 async def take(queue: Queue[Any], count: int) -> list[Any]:
@@ -448,7 +443,7 @@ async def test_closing_ends_get_many_and_gives_its_items_back(any_concert: Coord
         await queue.put_many([1, 2])
         await eventually(lambda: len(other._getters._open[queue._terms]._getters) == 3)
     assert [delivery.is_over for delivery in await many] == [True, True]
-    assert (await places(any_concert)).ready == [1, 2]
+    assert (await items_of(any_concert)).ready == [1, 2]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 501, 1.5, True])
@@ -521,7 +516,7 @@ async def test_queues_made_alike_share_one_life(any_concert: Coordinator) -> Non
     await any_concert.queue("q").put_many([1, 2, 3])
     for delivery in await asyncio.gather(*getters):
         await delivery.ack()
-    assert len((await places(any_concert)).workers) == 1
+    assert len((await items_of(any_concert)).workers) == 1
 
 
 async def test_iteration_goes_on_after_a_failure(any_concert: Coordinator) -> None:
@@ -551,7 +546,7 @@ async def test_acknowledged_item_is_gone(any_concert: Coordinator) -> None:
     for end in (delivery.ack, delivery.nack, delivery.give_back):
         with pytest.raises(NotClaimed, match=r"item .* is no longer claimed"):
             await end()
-    (await places(any_concert)).check(put=1, done=1)
+    (await items_of(any_concert)).check(put=1, done=1)
 
 
 async def test_nacked_item_is_back_in_its_place(any_concert: Coordinator) -> None:
@@ -785,7 +780,7 @@ async def test_counts_say_where_items_are(any_concert: Coordinator) -> None:
     await queue.get()
     assert await queue.counts() == QueueCounts(ready=1, delayed=1, claimed=1, dead=1)
     assert await queue.size() == 1
-    (await places(any_concert)).check(put=4, done=0)
+    (await items_of(any_concert)).check(put=4, done=0)
 
 
 @pytest.mark.parametrize("order", ["fifo", "lifo"])
@@ -844,7 +839,7 @@ async def test_nothing_is_left_of_an_empty_queue(any_concert: Coordinator, names
         async for key in raw(any_concert).scan_iter(match=f"*{namespace}:queue:*")
         if await raw(any_concert).pttl(key) == -1
     }
-    assert len((await places(any_concert)).workers) == 1
+    assert len((await items_of(any_concert)).workers) == 1
     assert kept == set()
 
 
@@ -925,7 +920,7 @@ async def test_closing_gives_everything_back_and_sends_waiters_away(any_concert:
             await task
     await handling
     assert [delivery.is_over for delivery in held] == [True, True]
-    assert (await places(any_concert)).ready == [1, 2]
+    assert (await items_of(any_concert)).ready == [1, 2]
     assert [(await any_concert.queue("q").get()).attempt for _ in range(2)] == [1, 1]
 
 

@@ -146,7 +146,7 @@ async def test_idle_consumer_is_woken_by_the_next_job(any_concert: Coordinator) 
 async def test_every_idle_consumer_is_woken_by_a_burst(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """A bell that rings once wakes one consumer, and its claim, which leaves work behind, the next."""
     put = [(await any_concert.enqueue("t", queue="somewhere")).id for _ in range(2)]
-    somewhere, place = (any_concert._jobs.partitions[0].queue(name) for name in ("somewhere", "q"))
+    somewhere, queue = (any_concert._jobs.partitions[0].queue(name) for name in ("somewhere", "q"))
     async with (
         any_concert.consume("q") as one,
         elsewhere.consume("q") as other,
@@ -157,9 +157,9 @@ async def test_every_idle_consumer_is_woken_by_a_burst(any_concert: Coordinator,
         with anyio.fail_after(1.5):
             async with raw(any_concert).pipeline(transaction=True) as step:
                 step.delete(somewhere.queue)
-                step.rpush(place.queue, *put)
+                step.rpush(queue.queue, *put)
                 await step.execute()
-            await any_concert._ref.session.run(RING(bell=place.bell))
+            await any_concert._ref.session.run(RING(bell=queue.bell))
             await asyncio.wait([here, there])
 
 
@@ -480,7 +480,7 @@ async def test_closing_the_coordinator_ends_its_worker(any_concert: Coordinator,
 
         put = [(await endless.enqueue()).id for _ in range(3)]
         worker = asyncio.create_task(closing.run_worker("default", concurrency=2))
-        await until(any_concert, lambda ledger: len(ledger.places()) - len(ledger.ready.get("default", [])) == 2)
+        await until(any_concert, lambda ledger: len(ledger.everywhere()) - len(ledger.ready.get("default", [])) == 2)
     await asyncio.wait([worker], timeout=5)
     assert isinstance(worker.exception(), NotConnected)
     ledger = await ledger_of(any_concert)
@@ -786,8 +786,8 @@ async def test_two_hundred_and_fifty_due_jobs_are_moved_in_order(any_concert: Co
         await any_concert.enqueue("t", [number], queue="q", delay=3600 + number)
     keys = any_concert._jobs.partitions[0].queue("q")
     client: Any = raw(any_concert)
-    for place, job_id in enumerate(await client.zrange(keys.delayed, 0, -1)):
-        await client.zadd(keys.delayed, {job_id: place + 1})
+    for n, job_id in enumerate(await client.zrange(keys.delayed, 0, -1)):
+        await client.zadd(keys.delayed, {job_id: n + 1})
     async with any_concert.consume("q") as jobs:
         assert [job.args[0] for job in await take(jobs, 250)] == list(range(250))
 

@@ -383,7 +383,7 @@ async def test_cancelled_action_on_many_does_each_job_or_not(concert: Coordinato
         await _many(concert)
         was_under_way = await cancel_at(number, moment, _act_on_many(concert))
         ledger = await ledger_of(concert)
-        assert ledger.places() == Counter(ledger.bodies)
+        assert ledger.everywhere() == Counter(ledger.bodies)
         await _act_on_many(concert)
         await concert.tasks.purge_all(reason="was cancelled")  # children of parents that were cancelled in between
         await concert.tasks.cancel_all(queue="dying")

@@ -20,17 +20,12 @@ from tests.support.eventually import eventually
 from tests.support.inner import bells_of, channel_of
 from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
-from tests.support.queues import Places, read_places
+from tests.support.queues import items_of
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_queues_faults"
 TTL = 1.0  # seconds, where a process is to be found dead
-
-
-async def places(concert: Coordinator, name: str = "q") -> Places:
-    """Where the items are."""
-    return await read_places(raw(concert), concert._ref.keys.namespace, name)
 
 
 async def until(concert: Coordinator, counts: QueueCounts) -> None:
@@ -96,7 +91,7 @@ async def test_items_of_a_killed_process_come_back(server: RealServer, concert: 
             assert time.monotonic() - killed_at < TTL + 0.5
     assert [(delivery.item, delivery.attempt) for delivery in again] == [("a", 2), ("b", 2)]
     await asyncio.gather(first.ack(), *(delivery.ack() for delivery in again))
-    (await places(concert)).check(put=3, done=3)
+    (await items_of(concert)).check(put=3, done=3)
 
 
 async def be_paused(url: str, namespace: str) -> None:
@@ -222,13 +217,13 @@ async def test_every_item_is_handled_while_consumers_are_killed(
             return child
 
         async def some_are_done() -> bool:
-            await places(concert)
+            await items_of(concert)
             return bool(await client.hlen("{done}") >= 100)
 
         killed, _ = await start(0), await start(1)
         await eventually(some_are_done, timeout=20)
         killed.kill()
-        await places(concert)
+        await items_of(concert)
         await until(concert, QueueCounts(0, 0, 0, 0))
     done = {int(item): int(count) for item, count in (await client.hgetall("{done}")).items()}
     await client.delete("{done}")
@@ -270,7 +265,7 @@ async def test_reply_lost_at_each_step_changes_nothing(proxy: Proxy, namespace: 
             async with in_background(queue.get()) as getting:  # which sleeps, or is about to
                 await queue.put(6)
                 await (await getting).ack()
-        (await places(concert)).check(put=6, done=6)
+        (await items_of(concert)).check(put=6, done=6)
         await forget_all(concert)
 
 
@@ -334,7 +329,7 @@ async def test_cancelled_at_any_await_an_item_is_put_got_and_done_or_not(concert
         left = await until_given_back(concert)
         assert left in (["a"], ["a", "b"], ["b"], ["b", "c"])
         assert not await raw(concert).exists(line)
-        assert not (await places(concert)).dead
+        assert not (await items_of(concert)).dead
         await queue.purge()
         number += 1
     assert number > 6
@@ -370,11 +365,11 @@ async def until_given_back(concert: Coordinator) -> list[Any]:
     """Wait until nobody holds anything of the queue, for a while, and return what is ready."""
 
     async def nobody_holds_any() -> bool:
-        return not (await places(concert)).claimed
+        return not (await items_of(concert)).claimed
 
     await raw(concert).ping()
     await eventually(nobody_holds_any)
-    return (await places(concert)).ready
+    return (await items_of(concert)).ready
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -422,7 +417,7 @@ async def test_full_server_lets_items_end(namespace: str) -> None:
             await later.nack(delay=3600)
             await dead.bury(ValueError("no"))
             assert await queue.counts() == QueueCounts(2, 1, 0, 1)
-            (await places(concert)).check(put=5, done=1)
+            (await items_of(concert)).check(put=5, done=1)
             assert (await queue.purge(), await queue.purge_dead()) == (3, 1)
 
 

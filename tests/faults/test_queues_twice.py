@@ -11,7 +11,7 @@ import pytest
 
 from inconcert import Coordinator
 from inconcert.queues.store import ACK, ItemKeys
-from tests.support.queues import read_places
+from tests.support.queues import read_items
 from tests.support.raw import raw
 from tests.support.scripts import command_of
 from tests.support.waiters import wait_as
@@ -80,8 +80,8 @@ class Scene:
 
     async def everything(self) -> object:
         """What is there."""
-        places = await read_places(self.client, self._namespace, "q")
-        return places, await self.client.zrange(self.keys.line, 0, -1), await self.client.llen(self.keys.only.bell)
+        items = await read_items(self.client, self._namespace, "q")
+        return items, await self.client.zrange(self.keys.line, 0, -1), await self.client.llen(self.keys.only.bell)
 
 
 @pytest.fixture

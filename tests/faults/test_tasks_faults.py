@@ -292,9 +292,9 @@ async def test_worker_goes_on_when_the_end_of_a_job_is_not_confirmed(server: Rea
 async def test_due_jobs_are_moved_once_by_many_promoters(concert: Coordinator, elsewhere: Coordinator) -> None:
     """Without a lock between them."""
     put = [(await concert.enqueue("t", queue="q", delay=3600)).id for _ in range(350)]
-    place = keys_of(concert).queue("q")
-    await raw(concert).zadd(place.delayed, {id_: number + 1 for number, id_ in enumerate(put)})
-    promote = PROMOTE(keys_of(concert), place, front=0)
+    queue = keys_of(concert).queue("q")
+    await raw(concert).zadd(queue.delayed, {id_: number + 1 for number, id_ in enumerate(put)})
+    promote = PROMOTE(keys_of(concert), queue, front=0)
     answers = await asyncio.gather(*(one._ref.session.run(promote) for _ in range(5) for one in (concert, elsewhere)))
     assert sum(moved for moved, _ in answers) == 350
     assert (await ledger_of(concert)).ready == {"q": put}
@@ -336,13 +336,13 @@ async def test_foreign_key_stops_a_claim_before_it_took_anything(concert: Coordi
 
 async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) -> None:
     """One that is in no queue would never run, and keep its unique name for ever."""
-    keys, place = keys_of(concert), keys_of(concert).queue("q")
+    keys, queue = keys_of(concert), keys_of(concert).queue("q")
     parent = await concert.enqueue("t", queue="other")
     await raw(concert).hset(keys.schedules, "s", "1 0 rule")
     await raw(concert).zadd(keys.looks, {"s": 5})
     step = ADVANCE(
         keys,
-        place,
+        queue,
         is_in_code=0,
         results=[keys.result("scheduled")],
         name="q",
@@ -354,12 +354,12 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
         instants=(2, "scheduled", "{}"),
     )
     options: list[dict[str, Any]] = [{}, {"delay": 1}, {"after": [parent]}]
-    for key in (place.queue, place.bell, place.delayed):
+    for key in (queue.queue, queue.bell, queue.delayed):
         await raw(concert).set(key, "foreign", px=60_000)
         for more in options:
             with pytest.raises(WrongState, match="another type"):
                 await concert.enqueue("t", queue="q", unique="one", **more)
-        if key != place.delayed:
+        if key != queue.delayed:
             with pytest.raises(WrongState, match="another type"):
                 await concert._ref.session.run(step)
         await raw(concert).delete(key)
@@ -369,7 +369,7 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
 
 async def test_foreign_key_where_a_job_is_to_go_leaves_it_where_it_is(concert: Coordinator) -> None:
     """Due, dead or claimed: none is taken from its place before it is sure that there is another for it."""
-    place = keys_of(concert).queue("q")
+    queue = keys_of(concert).queue("q")
 
     async def refuse(key: str, move: Callable[[], Coroutine[Any, Any, object]]) -> None:
         await raw(concert).set(key, "foreign", px=60_000)
@@ -379,17 +379,17 @@ async def test_foreign_key_where_a_job_is_to_go_leaves_it_where_it_is(concert: C
         assert await raw(concert).hgetall(keys_of(concert).states) == before
         await raw(concert).delete(key)
 
-    for key in (place.queue, place.bell):
+    for key in (queue.queue, queue.bell):
         await forget_all(concert)
         put = [(await concert.enqueue("t", queue="q")).id for _ in range(3)]
-        promote = PROMOTE(keys_of(concert), place, front=0)
+        promote = PROMOTE(keys_of(concert), queue, front=0)
         async with concert.consume("q") as jobs:
             one, other, dead = await jobs.claim(3)
             await dead.bury(ValueError("no"))
-            await refuse(place.delayed, other.nack)
+            await refuse(queue.delayed, other.nack)
             due = await concert.enqueue("t", queue="q", delay=3600)
-            await raw(concert).zadd(place.delayed, {due.id: 1})
-            await raw(concert).delete(place.bell)
+            await raw(concert).zadd(queue.delayed, {due.id: 1})
+            await raw(concert).delete(queue.bell)
             await refuse(key, lambda: concert._ref.session.run(promote))  # noqa: B023 - run at once
             await refuse(key, lambda: concert.tasks.replay(dead.id))  # noqa: B023
             await refuse(key, one.give_back)
@@ -573,7 +573,7 @@ async def test_cancelled_claim_loses_no_job(concert: Coordinator, moment: Moment
     was_under_way = True
     while was_under_way:
         async with concert.consume("q", prefetch=3) as jobs:
-            put = [(await concert.enqueue("t", [place], queue="q")).id for place in range(5)]
+            put = [(await concert.enqueue("t", [number], queue="q")).id for number in range(5)]
             await raw(concert).hset(keys.bodies, put[1], "unreadable")
             was_under_way = await cancel_at(number, moment, jobs.claim(3))
             if was_under_way:  # and otherwise the first three are claimed, and nobody has them
@@ -637,7 +637,7 @@ async def test_all_jobs_are_done_while_connections_are_killed(namespace: str, se
                 client: Any = redis.Redis.from_url(own.url)  # pyright: ignore[reportUnknownMemberType]
                 with client:
                     ledger = read_ledger_now(client, namespace)
-                assert ledger.places() == Counter(ledger.bodies)
+                assert ledger.everywhere() == Counter(ledger.bodies)
                 return ledger
 
             async with in_background(worker.run_worker("q", concurrency=20)):

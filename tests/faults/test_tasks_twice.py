@@ -189,7 +189,7 @@ class Scene:
     async def ledger(self) -> Ledger:
         """Where the jobs are, each in one place."""
         ledger = await read_ledger(self.client, self._namespace)
-        assert ledger.places() == Counter(ledger.bodies)
+        assert ledger.everywhere() == Counter(ledger.bodies)
         assert ledger.strays() == {}
         return ledger
 

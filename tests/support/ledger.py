@@ -62,7 +62,7 @@ class Ledger:
         flags = {id_: self.flagged[id_] for id_ in gone if self.flagged[id_] != "l"}
         return flags | {id_: "attempts" for id_ in self.attempts if id_ not in self.bodies and id_[0] != ":"}
 
-    def places(self) -> Counter[str]:
+    def everywhere(self) -> Counter[str]:
         """How often each job is somewhere."""
         found = Counter([*self.dead, *self.waiting])
         for part in (self.ready, self.delayed, self.claimed):
@@ -72,7 +72,7 @@ class Ledger:
 
     def check(self, *, put: int, done: int) -> None:
         """Raise AssertionError unless put = ready + delayed + waiting + claimed + done + dead, each in one place."""
-        assert self.places() == Counter(self.bodies)
+        assert self.everywhere() == Counter(self.bodies)
         assert self.strays() == {}
         assert put == len(self.bodies) + done, f"{put} were put, {len(self.bodies)} are there, {done} are done"
 
@@ -112,7 +112,7 @@ def read_ledger_now(client: Any, namespace: str) -> Ledger:
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are, each in one place."""
     ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
-    assert ledger.places() == Counter(ledger.bodies)
+    assert ledger.everywhere() == Counter(ledger.bodies)
     assert ledger.strays() == {}
     return ledger
 

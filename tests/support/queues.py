@@ -1,18 +1,20 @@
-"""Where the items of a queue are: what was put in and is not done lies in exactly one place."""
+"""The items of a queue: what was put in and is not done is ready, delayed, claimed or dead, and only one of these."""
 
 import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from inconcert import Coordinator
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert.queues.store import ItemKeys
+from tests.support.raw import raw
 
-__all__ = ["Places", "read_places"]
+__all__ = ["ItemLedger", "items_of", "read_items"]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ItemLedger:
     """The items of a queue by where they are, at one moment; those that are claimed by their workers."""
 
     ready: list[Any]
@@ -41,23 +43,28 @@ return answer
 """
 
 
-async def read_places(client: Any, namespace: str, name: str) -> Places:
-    """Ask where all items of a queue are, in one step; each must be in one place."""
+async def read_items(client: Any, namespace: str, name: str) -> ItemLedger:
+    """Read all items of a queue in one step; each must be one of these, and only one."""
     keys = ItemKeys(Keyspace(namespace), name)
-    places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.dead, keys.workers, keys.alive)
-    bodies, ready, delayed, dead, workers, alive, *held = await client.eval(_READ, 6, *places, keys.claimed(""))
+    of_queue = (keys.bodies, keys.only.queue, keys.only.delayed, keys.dead, keys.workers, keys.alive)
+    bodies, ready, delayed, dead, workers, alive, *held = await client.eval(_READ, 6, *of_queue, keys.claimed(""))
     items = {id_: json.loads(body.partition(b" ")[2]) for id_, body in zip(bodies[::2], bodies[1::2], strict=True)}
     claimed = {worker: [id_ for id_ in ids if id_ != b"#"] for worker, ids in held}
     everywhere = Counter([*ready, *delayed, *dead, *(id_ for ids in claimed.values() for id_ in ids)])
-    assert everywhere == Counter(list(items)), "an item is in no place, or in two"
+    assert everywhere == Counter(list(items)), "an item is nowhere, or twice"
 
     def of(ids: list[bytes]) -> list[Any]:
         return [items[id_] for id_ in ids]
 
-    return Places(
+    return ItemLedger(
         ready=of(ready),
         delayed=of(delayed),
         claimed={worker.decode(): sorted(of(ids), key=str) for worker, ids in claimed.items() if ids},
         dead=of(dead),
         workers=[worker.decode() for worker in dict.fromkeys((*workers, *alive))],
     )
+
+
+async def items_of(concert: Coordinator, name: str = "q") -> ItemLedger:
+    """The items of a queue of this coordinator."""
+    return await read_items(raw(concert), concert._ref.keys.namespace, name)

@@ -133,14 +133,14 @@ class EnqueueBatcher:
 
     def _send_soon(self, session: Session, keys: JobKeys, queue: str, part: "_Part") -> None:
         """Send these now if nothing is under way, otherwise at the end of this turn with all that come until then."""
-        waiting = self._waiting.get(place := (session, keys, queue))
+        waiting = self._waiting.get(destination := (session, keys, queue))
         if waiting is not None:
             waiting.append(part)
         elif session.channel.is_idle:
-            self._send(*place, [part])
+            self._send(*destination, [part])
         else:
-            self._waiting[place] = [part]
-            session.loop.call_soon(self._end_turn, place)
+            self._waiting[destination] = [part]
+            session.loop.call_soon(self._end_turn, destination)
 
     async def _ask_parents(self, session: Session, partitions: Iterable[JobKeys]) -> None:
         """Let parents in other partitions know of the jobs that were added to these."""
@@ -149,8 +149,8 @@ class EnqueueBatcher:
         except InconcertError as error:  # the next heartbeat of a worker finds it again
             _log.warning("jobs that wait for jobs in other partitions cannot ask for these yet: %s", error)
 
-    def _end_turn(self, place: tuple[Session, JobKeys, str]) -> None:
-        self._send(*place, self._waiting.pop(place))
+    def _end_turn(self, destination: tuple[Session, JobKeys, str]) -> None:
+        self._send(*destination, self._waiting.pop(destination))
 
     def _send(self, session: Session, keys: JobKeys, queue: str, parts: "list[_Part]") -> None:
         try:
