@@ -933,6 +933,23 @@ async def test_second_claim_answers_with_the_same_jobs(scene: Scene) -> None:
     assert await scene.ack("ready2", 3002, result="", ttl_ms=0, unique="") == [1]
 
 
+@pytest.mark.parametrize("form", ["claims/ack", "claims/ack+jobs"])
+async def test_jobs_that_are_not_held_do_not_end_with_others(scene: Scene, form: str) -> None:
+    """Each keeps its own result, and its own answer."""
+    ids, places = ["ready1", "ready2", "ready3"], [3001, 3001, 3003]
+    assert await scene.claim(3, 3) == [id_.encode() for id_ in ids]
+    more = [""] * form.endswith("+jobs")
+    jobs = [part for id_, at in zip(ids, places, strict=True) for part in (id_, at, f"succeeded {at}", HOUR, *more)]
+    results = [scene.keys.result(id_) for id_ in ids]
+    given = {"histories": "", "failed": ""} if more else {}
+    answer = await scene.run(form, results=results, inboxes=scene.inboxes, worker=WORKER, jobs=jobs, **given)
+    assert answer == [1, 0, 1]
+    ledger = await scene.ledger()
+    assert ledger.results == {"ready1": "succeeded 3001", "ready3": "succeeded 3003"}
+    assert "ready2" in ledger.bodies
+    assert not {"ready1", "ready3"} & set(ledger.bodies)
+
+
 async def test_second_claim_says_when_the_jobs_were_claimed(scene: Scene) -> None:
     """By the first run, whose reply was lost: from then on they count for a rate, and for how long they ran."""
     first = await scene.ask(3, 2)

@@ -18,7 +18,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     all[1 + (i - first) / FIELDS] = given[i]
   end
   local facts_of = redis.call('EXISTS', keys.facts) == 1 and redis.call('HMGET', keys.facts, unpack(all)) or {}
-  local answer, ids, numbers, held, counts = {}, {}, {}, 0, {}  -- counts: ' attempt since queue-name' -> how many
+  local answer, held, counts = {}, 0, {}  -- counts: ' attempt since queue-name' -> how many
   local claims, rest = redis.call('HMGET', keys.claimed, unpack(all)), ''
   for n, claim in ipairs(claims) do
     local place = given[first + FIELDS * (n - 1) + 1]
@@ -35,7 +35,15 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
     if is_held then
       counts[rest] = (counts[rest] or 0) + 1
       held = held + 1
-      ids[held], numbers[held] = all[n], n
+    end
+  end
+  local ids, numbers = all, {}  -- most of the time it held all; otherwise of each that it held its number among all
+  if held < #all then
+    ids = {}
+    for n, id in ipairs(all) do
+      if answer[n] == 1 then
+        ids[#ids + 1], numbers[#ids + 1] = id, n
+      end
     end
   end
   if held == 0 then
@@ -71,7 +79,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   local kept_ms = {}
   -- @end
   for k, id in ipairs(ids) do
-    local n = numbers[k]
+    local n = numbers[k] or k
     local i = first + FIELDS * (n - 1)
     local result, ttl_ms = given[i + 2], given[i + 3]
     if facts_of[n] and string.find(facts_of[n], '^%l*w') then
@@ -90,7 +98,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   -- @only jobs
   local jobs = {}
   for k, id in ipairs(ids) do
-    local n = numbers[k]
+    local n = numbers[k] or k
     local attempts, began_ms = string.match(claims[n], '^%d+ (%d+) (%d+)')
     local i = first + FIELDS * (n - 1)
     local outcome = given[i + 2] ~= '' and given[i + 2] or 'succeeded null'
@@ -102,7 +110,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   -- @each on_end(keys, jobs, inboxes, queues)
   -- @only jobs
   for k, job in ipairs(jobs) do
-    answer[numbers[k]] = job.is_news and 2 or 1
+    answer[numbers[k] or k] = job.is_news and 2 or 1
   end
   -- @end
   return answer

@@ -82,7 +82,6 @@ else
   end
 end
 
--- @include place_of
 local answer, claims = {1, next_ms, tonumber(now_ms), #ids, ''}, {'#', number .. ' ' .. table.concat(ids, ' ')}
 local last_part = HEAD + FIELDS * #ids
 for i, id in ipairs(ids) do
@@ -91,7 +90,7 @@ for i, id in ipairs(ids) do
     failures, crashes = string.match(known[i], '^%l*%d? (%d+) (%d+)')
     attempt = failures + crashes + 1
   end
-  local place = places[i] or place_of(number, i)
+  local place = places[i] or string.format('%s%03d', number, i)
   if known[i] or places[i] then
     answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, tonumber(place), tonumber(attempt)
     answer[last_part + 4], answer[last_part + 5], answer[last_part + 6] = tonumber(failures), 0, ''
