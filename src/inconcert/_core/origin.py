@@ -1,9 +1,8 @@
 """The origin of commands: one opening of a coordinator or producer, with an id of its own."""
 
 import secrets
-from collections.abc import Callable, Iterable
-from functools import partial
-from itertools import chain, count
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from inconcert._core.layout import Layout
 from inconcert._core.observer import Observers
@@ -15,8 +14,7 @@ from inconcert.errors import Unavailable
 
 _OPEN = load("sessions/open").bind()
 
-_LENGTHS = "0123456789abcdef"  # of numbers
-_TWO_DIGITS = [f"{number:02}" for number in range(100)]
+_LENGTHS = "123456789abcdef"  # of numbers
 
 Question = tuple[Command, Callable[[Reply], None]]  # and what checks its answer
 
@@ -38,7 +36,7 @@ class Origin:
 
     def __init__(self, keys: Keyspace, key_ring: KeyRing, observers: Observers) -> None:
         self.id = secrets.token_hex(8)
-        self.new_address = chain.from_iterable(map(partial(_hundred, f"{self.id}."), count())).__next__
+        self.new_address = _addresses(f"{self.id}.").__next__
         self.key_ring = key_ring
         self.observers = observers
         self.inboxes = keys.inboxes
@@ -82,8 +80,6 @@ class Origin:
         return self.rights(), (layout.record(self._keys), compare)
 
 
-def _hundred(start: str, number: int) -> Iterable[str]:
-    """The addresses of a session with the numbers from 100 * `number` on; those are made without a step in Python."""
-    if not number:
-        return [f"{start}{_LENGTHS[len(str(each))]}{each}" for each in range(1, 100)]
-    return map(f"{start}{_LENGTHS[len(str(number)) + 2]}{number}".__add__, _TWO_DIGITS)
+def _addresses(start: str) -> Iterator[str]:
+    """The addresses of a session, without a step in Python: in one, another thread or an interruption may come."""
+    return chain(*[map(f"{start}{n}".__add__, map(str, range(10**i, 10 ** (i + 1)))) for i, n in enumerate(_LENGTHS)])
