@@ -20,6 +20,7 @@ from inconcert import AcquireTimeout, Coordinator, InvalidName, Lease, LeaseLost
 from inconcert._core import body as body_module
 from inconcert._core import permits as permits_module
 from inconcert._core.permits import Permits
+from tests.support.background import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
@@ -1180,6 +1181,19 @@ def test_limit_of_a_semaphore_is_a_whole_number_above_0(limit: Any) -> None:
     """Anything else is a `ValueError`."""
     with pytest.raises(ValueError, match="limit of semaphore 'door' is"):
         Coordinator().semaphore("door", limit=limit)
+
+
+@pytest.mark.parametrize("limit", [True, 1.0])
+async def test_limit_that_was_refused_is_not_kept(concert: Coordinator, elsewhere: Coordinator, limit: Any) -> None:
+    """Though it equals that of a lock, and terms are kept for all that ask for equal ones."""
+    ttl = 28.0 + isinstance(limit, bool)  # which no other test asks for
+    with pytest.raises(ValueError, match="limit of semaphore 'door' is"):
+        concert.semaphore("door", limit=limit, ttl=ttl)
+    lease = await concert.lock("door", ttl=ttl).acquire()
+    async with in_background(elsewhere.lock("door", ttl=ttl).acquire()) as waits:
+        await eventually(concert.lock("door").waiters)
+        await lease.release()
+        await (await waits).release()
 
 
 @pytest.mark.parametrize("permits", [0, -1, True, 1.0, "1", 4])
