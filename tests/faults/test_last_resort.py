@@ -383,7 +383,7 @@ STARTED_ONCE = {
     "rate_limiter.py": {"call_later(self.recheck)", "call_later(self._use_at)"},
     "tasks/running/lifespan.py": {"create_task(self._run(make, before))", "create_task(stop.wait())"},
     "tasks/running/stream_writer.py": {"create_task(self._run())"},
-    "tasks/running/worker.py": {"create_task(self._run(job, state, is_logged=is_logged))"},
+    "tasks/running/worker.py": {"create_task(run(job))"},
 }
 # Timers that call a function marked as recurring.
 RECURRING = {

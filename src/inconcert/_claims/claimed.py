@@ -7,16 +7,18 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from itertools import chain, repeat
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+
+from msgspec import Struct
 
 from inconcert._claims.dead_letters import Reason, in_short
 from inconcert._core.body import Body
 from inconcert._core.observer import Observers
 from inconcert._core.own_loop import check_loop
-from inconcert._redis.protocol.replies import as_rows
 from inconcert._redis.wire.background import log_error
 from inconcert._rules.backoff import retry_delay
 from inconcert.errors import InconcertError, NotClaimed
@@ -30,23 +32,22 @@ _SUSPECT = 2  # workers that died with it; the claiming script has the same numb
 
 Verdict = Literal["retry", "again", "back", "later", "asleep", "crash", "dead", "undo", "undone"]
 Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
-
-_USUAL = repeat(1), repeat(0), repeat(0), repeat(b"")  # of what is claimed for the first time, and has no flags
+Ending = Callable[[], Awaitable[None]]
 
 S = TypeVar("S", bound="ClaimState")
 
 
-class Row(NamedTuple):
-    """One claimed job or item, as the script returns it."""
+class Row(Struct, frozen=True, gc=False):
+    """One claimed job or item, as the script returns it; most are claimed for the first time, and have no flags."""
 
     id: bytes
     body: bytes
     place: int
     queue: bytes
-    attempt: int
-    failures: int
-    is_cancelled: int
-    flags: bytes
+    attempt: int = 1
+    failures: int = 0
+    is_cancelled: int = 0
+    flags: bytes = b""
 
     @classmethod
     def read(cls, number: int, count: int, queues: Any, parts: list[Any]) -> list[Self]:  # noqa: ANN401 - of a reply
@@ -63,11 +64,10 @@ class Row(NamedTuple):
         if isinstance(queues, list):
             names = chain.from_iterable(map(repeat, queues[::2], queues[1::2]))
         places = range(first, first + count)
-        found = as_rows(zip(parts[:size:2], parts[1:size:2], places, names, *_USUAL, strict=False), cls)
-        if len(parts) > size:
-            for nth, place, *more in zip(*[iter(parts[size:])] * 6, strict=True):
-                id_, body, _, queue, *_ = found[nth]
-                found[nth] = cls(id_, body, place, queue, *more)
+        found = list(map(cls, parts[:size:2], parts[1:size:2], places, names))
+        for nth, place, *more in zip(*[iter(parts[size:])] * 6, strict=True):
+            row = found[nth]
+            found[nth] = cls(row.id, row.body, place, row.queue, *more)
         return found
 
 
@@ -107,6 +107,7 @@ class ClaimState(ABC):
     _kind: str  # as errors name it
     _body: Body | None = None
     _is_unconfirmed: bool | None = None  # once its end was not confirmed: whether that is still so
+    _is_left_quietly = False  # whether the error of its body is only how the engine has ended or stopped it
 
     # Set by the subclass, which has them at hand.
     queue: str
@@ -127,36 +128,20 @@ class ClaimState(ABC):
             raise NotClaimed(self._kind, self.id)
         self._body = Body()
 
-    async def exit(self, raised: BaseException | None) -> bool:
-        """End the body, which raised this error, and the claim; returns whether to suppress the error."""
-        error = raised
+    def exit(self, raised: BaseException | None) -> Awaitable[bool] | None:
+        """End the body, which raised this error, and the claim.
+
+        Returns:
+            Whether to suppress the error, once the claim has ended; None if there is no error, and nothing to wait for.
+        """
+        ending: Ending | None
         try:
-            assert self._body is not None  # noqa: S101 - entered before
-            body, self._body = self._body, None
-            is_own = self._leave_body(error)
-            if is_own:
-                error = None
-            was_stopped = body.end(error)
-            if error is not None and not was_stopped and not _is_from_outside(error):
-                self._log_failure(error)
-            try:
-                if not self.is_over:  # otherwise it was lost, or ended explicitly in the body
-                    ending = self._end_of_body(error, was_stopped=was_stopped)
-                    if ending is not None:
-                        await ending
-            except InconcertError as unconfirmed:
-                self._warn_of(unconfirmed)
-                self.end_anyhow(None)
-            return is_own or was_stopped or isinstance(error, Exception)
-        except Exception as unexpected:  # noqa: BLE001 - any: the claim would be held as long as its worker lives
-            self.end_anyhow(unexpected)
-            return isinstance(error, Exception | None)
-        except BaseException:
-            self.end_anyhow(None)
-            raise
-        finally:
-            if self.observers:
-                self._tell_left(raised)
+            ending = self._leave(raised)
+        except BaseException as unexpected:  # noqa: BLE001 - it is raised where all are handled
+            ending = partial(_raise, unexpected)
+        if ending is None and raised is None and not self.observers:
+            return None
+        return self._exit(raised, ending)
 
     def end_anyhow(self, error: BaseException | None) -> None:
         """The last resort: requeue or dead-letter it unless an end of it was sent, without waiting for the reply.
@@ -298,6 +283,40 @@ class ClaimState(ABC):
 
     # Private.
 
+    def _leave(self, error: BaseException | None) -> Ending | None:
+        """End the body, which raised this error; returns how the claim is to end, None if it has ended."""
+        assert self._body is not None  # noqa: S101 - entered before
+        body, self._body = self._body, None
+        if self._leave_body(error):
+            self._is_left_quietly, error = True, None
+        was_stopped = body.end(error)
+        if error is not None:
+            if was_stopped:
+                self._is_left_quietly = True
+            elif not _is_from_outside(error):
+                self._log_failure(error)
+        if self.is_over:  # it was lost, or ended explicitly in the body
+            return None
+        return self._end_of_body(error, was_stopped=was_stopped)
+
+    async def _exit(self, raised: BaseException | None, ending: Ending | None) -> bool:
+        """End the claim, whose body raised this error; returns whether to suppress it."""
+        try:
+            if ending is not None:
+                await ending()
+        except InconcertError as unconfirmed:
+            self._warn_of(unconfirmed)
+            self.end_anyhow(None)
+        except Exception as unexpected:  # noqa: BLE001 - any: the claim would be held as long as its worker lives
+            self.end_anyhow(unexpected)
+        except BaseException:
+            self.end_anyhow(None)
+            raise
+        finally:
+            if self.observers:
+                self._tell_left(raised)
+        return self._is_left_quietly or isinstance(raised, Exception | None)
+
     def _log_failure(self, error: BaseException) -> None:
         fields = self.fields()
         log_error(lambda shown: _log.error("%s failed", self, exc_info=shown, extra=fields), error)
@@ -318,20 +337,20 @@ class ClaimState(ABC):
             "%s: its end was not confirmed, so it may be delivered again: %s", self, error, extra=self.fields()
         )
 
-    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None] | None:
-        """The verdict after its body, which raised this error; None if nobody waits for the reply."""
+    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Ending | None:
+        """The verdict after its body, which raised this error; None if it is on its way, and nobody waits for it."""
         del was_stopped
         if error is None:
             return self._succeed()
         if _is_from_outside(error):
-            return self.give_back()
+            return self.give_back
         if isinstance(error, KeyboardInterrupt | SystemExit):
-            return self._crash(error)
-        return self._fail(_as_failure(error))
+            return partial(self._crash, error)
+        return partial(self._fail, _as_failure(error))
 
     @abstractmethod
-    def _succeed(self) -> Awaitable[None] | None:
-        """Acknowledge it; None if nobody waits for the reply."""
+    def _succeed(self) -> Ending | None:
+        """The acknowledgement; None if it is on its way, and nobody waits for it."""
 
     @abstractmethod
     async def _fail(self, error: BaseException | None) -> None:
@@ -431,7 +450,8 @@ class Claimed(Generic[S]):
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        return await self._state.exit(error)
+        exiting = self._state.exit(error)
+        return exiting is not None and await exiting
 
     async def bury(self, error: Exception) -> None:
         """Dead-letter it at once, because another attempt would fail too.
@@ -504,6 +524,10 @@ def _is_from_outside(error: BaseException) -> bool:
             traceback = traceback.tb_next
         return traceback is None or bool(traceback.tb_frame.f_code.co_flags & inspect.CO_ASYNC_GENERATOR)
     return False
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _as_failure(error: BaseException) -> BaseException:

@@ -136,7 +136,7 @@ HELD = load("claims/held").bind(ClaimKeys)
 def split_body(body: bytes) -> tuple[int, bytes]:
     """The time at which a job was enqueued, in server ms, and its text; 0 if the time cannot be read."""
     put_ms, _, text = body.partition(b" ")
-    if text[:1].isdigit():  # for how many crashes it is good, and its limits
+    if not text.startswith(b"{") and text[:1].isdigit():  # for how many crashes it is good, and its limits
         _, _, text = text.partition(b" ")
         if text[:1] == b"#":  # in which history its end is to be
             _, _, text = text.partition(b" ")

@@ -9,12 +9,12 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 
-from inconcert._claims.claimed import ClaimState, Row, Verdict
+from inconcert._claims.claimed import ClaimState, Ending, Row, Verdict
 from inconcert._claims.comparison import Comparison, StrayClaim
 from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, heartbeat
 from inconcert._claims.keys import HOLD_CLOCK, ClaimKeys, QueueKeys
@@ -38,8 +38,6 @@ if TYPE_CHECKING:  # it makes these
 _log = logging.getLogger("inconcert.claims")
 
 C = TypeVar("C", bound=ClaimState)
-
-Ending = Callable[[], Awaitable[None]]
 
 IS_PLAIN, _IS_LIMITED, _RESULT = attrgetter("claimed.is_plain"), attrgetter("claimed.is_limited"), attrgetter("result")
 

@@ -32,16 +32,15 @@ class Scope:
     __slots__ = ("leases", "outer", "work")
 
     def __init__(self, work: object) -> None:
+        outer = _last.get()
         self.work: object | None = work
-        self.outer = innermost()
+        self.outer = outer if outer is None else innermost()
         self.leases: WeakSet[_Lease] | None = None
         _last.set(self)
 
     def leave(self) -> None:
-        """End it, in whatever context."""
+        """End it, in whatever context; that goes on to refer to it, and looks through it."""
         self.work = self.leases = None
-        if _last.get() is self:  # otherwise it began in another context, or is not the innermost
-            _last.set(self.outer)
 
 
 _last: ContextVar[Scope | None] = ContextVar("inconcert_scope", default=None)

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Generic
 
-from inconcert._claims.claimed import Claimed, ClaimState, Row
+from inconcert._claims.claimed import Claimed, ClaimState, Ending, Row
 from inconcert._rules import durations
 from inconcert._rules.codec import T
 from inconcert._rules.durations import Seconds
@@ -68,8 +68,8 @@ class ItemState(ClaimState, Generic[T]):
     def _tell_left(self, error: BaseException | None) -> None:
         """Only jobs are observed."""
 
-    def _succeed(self) -> Coroutine[Any, Any, None]:
-        return self.ack()
+    def _succeed(self) -> Ending:
+        return self.ack
 
     async def _fail(self, error: BaseException | None) -> None:
         await self._fail_with(error, "again", delay=0.0)

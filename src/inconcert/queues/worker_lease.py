@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from inconcert._claims.claimed import Row
+from inconcert._claims.claimed import Ending, Row
 from inconcert._claims.consumer import Guarantee
 from inconcert._claims.ends import Ack, Ended
 from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.policy import Strict
-from inconcert._claims.worker_lease import Ending, WorkerLease
+from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.session import Session
 from inconcert._redis.protocol.scripts import Command
 from inconcert._rules.codec import Codec, T

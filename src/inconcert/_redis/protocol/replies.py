@@ -118,13 +118,6 @@ def rows(flat: Iterable[Any], row_type: type[R]) -> list[R]:
     Raises:
         ValueError: The last row lacks a field.
     """
-    return as_rows(zip(*[iter(flat)] * len(row_type._fields), strict=True), row_type)
-
-
-def as_rows(rows: Iterable[tuple[Any, ...]], row_type: type[R]) -> list[R]:
-    """The same of rows that are apart already.
-
-    As `_make` does, without a call for each row: a claim has hundreds.
-    """
-    made: Iterable[R] = map(partial(_new, row_type), rows)
+    # As `_make` does, without a call for each row: a page has hundreds.
+    made: Iterable[R] = map(partial(_new, row_type), zip(*[iter(flat)] * len(row_type._fields), strict=True))
     return list(made)

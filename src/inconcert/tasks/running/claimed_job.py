@@ -278,7 +278,7 @@ class ClaimedJob(Claimed[JobState]):
 
 
 class HandedOutJob(ClaimedJob):
-    """A job that a user's code claims: it is told of when it is forgotten, which a worker does not."""
+    """A job that a user's code claims: it warns if it is forgotten, as a worker forgets none."""
 
     __slots__ = ()
 

@@ -25,7 +25,7 @@ from inconcert._rules.names import check_name
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks.records.dependents import Relay
 from inconcert.tasks.records.store import JobKeyspace
-from inconcert.tasks.running.claimed_job import ClaimedJob, HandedOutJob, state_of
+from inconcert.tasks.running.claimed_job import ClaimedJob, HandedOutJob
 from inconcert.tasks.running.expiry import Expiry
 from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.running.lines import Lines
@@ -152,7 +152,7 @@ class Consumer:
         job = await self._open_now().next(self._prefetch)
         if job is None:
             raise StopAsyncIteration
-        return job
+        return HandedOutJob(job)
 
     async def claim(self, count: int) -> list[ClaimedJob]:
         """Wait until there are jobs, and claim at most `count` of them, the most urgent first.
@@ -165,7 +165,7 @@ class Consumer:
         Cost: 1 round trip when there are jobs, with several partitions 2 or more if one has too few; an idle
             consumer sends 1 command every 2 to 5 s for each 3 partitions, and all of a process together 1 every 5 s.
         """
-        return await self._open_now().claim(count)
+        return list(map(HandedOutJob, await self._open_now().claim(count)))
 
     async def try_claim(self, count: int) -> list[ClaimedJob]:
         """Claim at most `count` jobs of those that may run now, if any.
@@ -177,7 +177,7 @@ class Consumer:
 
         Cost: 1 round trip if jobs are ready, otherwise 3, plus 1 per queue that has overdue delayed jobs.
         """
-        return await self._open_now().claim(count, wait=False)
+        return list(map(HandedOutJob, await self._open_now().claim(count, wait=False)))
 
     def stop(self) -> None:
         """Stop claiming: `async for` ends, and a waiting `claim` returns no jobs.
@@ -190,6 +190,11 @@ class Consumer:
         if self._opened is None:
             raise NotConnected("the consumer is not open; use it inside `async with concert.consume(...)`")
         return self._opened
+
+
+async def claimed_by(consumer: Consumer, count: int, *, wait: bool) -> list[JobState]:
+    """Claim as `Consumer.claim` does, or as `Consumer.try_claim`: for a worker, which forgets none."""
+    return await consumer._open_now().claim(count, wait=wait)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 async def confirmed(consumer: Consumer) -> None:
@@ -262,7 +267,7 @@ class _Opened(ClaimConsumer[JobState]):
         self._is_stopped = True
         self.interrupt()
 
-    async def next(self, prefetch: int) -> ClaimedJob | None:
+    async def next(self, prefetch: int) -> JobState | None:
         async with self._turn:
             while not self._is_stopped:
                 while self._ahead:
@@ -272,7 +277,7 @@ class _Opened(ClaimConsumer[JobState]):
                 self._ahead.extend(await self._claim(prefetch))
         return None
 
-    async def claim(self, count: int, *, wait: bool = True) -> list[ClaimedJob]:
+    async def claim(self, count: int, *, wait: bool = True) -> list[JobState]:
         async with self._turn:
             if self._is_stopped:
                 return []
@@ -280,7 +285,7 @@ class _Opened(ClaimConsumer[JobState]):
                 self._ahead.extend(await self._claim(count, wait=wait))
             return await self._hand_out(count)
 
-    async def _hand_out(self, count: int) -> list[ClaimedJob]:
+    async def _hand_out(self, count: int) -> list[JobState]:
         jobs = list(islice(self._ahead, count))
         if self._delivery == "at_most_once":
             # A caller that is cancelled here leaves them ahead, and the next caller gets them.
@@ -288,7 +293,7 @@ class _Opened(ClaimConsumer[JobState]):
         for job in jobs:
             self._ahead.popleft()
             job.is_handed_out = True
-        return [ClaimedJob(job) for job in jobs]
+        return jobs
 
     async def _claim(self, count: int, *, wait: bool = True) -> list[JobState]:
         while not self._is_stopped:
@@ -357,12 +362,9 @@ class _Opened(ClaimConsumer[JobState]):
 
 
 class _OpenedByUser(_Opened):
-    """The same, which hands jobs to a user's code: that may forget one, and may stop asking at any time."""
+    """The same, which hands jobs to a user's code: that may stop asking at any time."""
 
     async def claim_asleep(self, count: int) -> list[JobState]:
         del count
         await self.sleep()
         return []
-
-    async def _hand_out(self, count: int) -> list[ClaimedJob]:
-        return [HandedOutJob(state_of(job)) for job in await super()._hand_out(count)]

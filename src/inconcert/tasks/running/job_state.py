@@ -5,9 +5,10 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from inconcert._claims.claimed import ClaimState, Row, Verdict
+from inconcert._claims.claimed import ClaimState, Ending, Row, Verdict
 from inconcert._claims.dead_letters import Reason
 from inconcert._core.scope import Scope
 from inconcert._redis.protocol.commands import Argument
@@ -106,17 +107,15 @@ class JobState(ClaimState):
         claimer: "JobWorkerLease",
         row: Row,
         envelope: Envelope,
-        *,
         enqueued_at: float,
         claimed_at: float,
     ) -> None:
         super().__init__(claimer, row)
         self.queue = self.source
         self.envelope = envelope
-        self._max_attempts = envelope.max_attempts
-        self._max_crashes = envelope.max_crashes
         self.enqueued_at = enqueued_at
         self.claimed_at = claimed_at
+        self.observers = claimer.observers
         if envelope.unique or envelope.after or "~" in self.id:  # as ids have in a group
             self.is_plain = False
             self.unique = envelope.unique
@@ -127,7 +126,6 @@ class JobState(ClaimState):
             self.is_plain = False
             note = history_note(envelope.name, envelope.history, has_arguments=envelope.history_arguments)
             self.history = f"{round(enqueued_at * 1000)} {note}"
-        self.observers = claimer.observers
         if row.flags:
             self.is_plain = self.is_plain and not row.flags.strip(b"w")
             self.is_undoing = UNDONE_NOW in row.flags
@@ -146,6 +144,14 @@ class JobState(ClaimState):
             self.started_at = time.monotonic()
             self.observers.job_started(self)
         self._scope = Scope(job)
+
+    @property
+    def _max_attempts(self) -> int:
+        return self.envelope.max_attempts
+
+    @property
+    def _max_crashes(self) -> int:
+        return self.envelope.max_crashes
 
     @property
     def task(self) -> str:
@@ -327,6 +333,7 @@ class JobState(ClaimState):
 
     def doom(self, error: Exception) -> None:
         """Dead-letter the job with this error when the attempt ends, however it ends."""
+        self.is_plain = False
         if self.doomed is None:
             self.doomed = Doom(error)
 
@@ -385,15 +392,17 @@ class JobState(ClaimState):
     def _tell_left(self, error: BaseException | None) -> None:
         self.observers.job_left(self, error if self._asleep is None else None)
 
-    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None] | None:
+    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Ending | None:
+        if error is None and self.is_plain:
+            return self._succeed()
         if self.doomed is not None:
-            return self.end_cancelled() if self.is_cancelled else self._end_doomed(self.doomed.error, error)
+            return self.end_cancelled if self.is_cancelled else partial(self._end_doomed, self.doomed.error, error)
         if self.is_undoing and self._asleep is None and (error is None or isinstance(error, Exception)):
-            return self._end_undoing(error)
+            return partial(self._end_undoing, error)
         if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
-            return self.end_cancelled()
+            return self.end_cancelled
         if self._asleep is not None:
-            return self.end_cancelled() if self.is_cancelled else self._leave(self._asleep)
+            return self.end_cancelled if self.is_cancelled else partial(self._sleep, self._asleep)
         return super()._end_of_body(error, was_stopped=was_stopped)
 
     async def _end_doomed(self, why: Exception, error: BaseException | None) -> None:
@@ -448,7 +457,7 @@ class JobState(ClaimState):
         is_due = verdict == "dead" and self.has_undo and not self.is_undoing
         return ("undo", _FAILED + reason) if is_due else (verdict, reason)
 
-    async def _leave(self, asleep: Asleep) -> None:
+    async def _sleep(self, asleep: Asleep) -> None:
         names = "".join(map(packed_name, sorted(asleep.awaited)))
         await self._end("asleep", delay=asleep.delay, reason=names.encode())
 
@@ -457,13 +466,13 @@ class JobState(ClaimState):
             self._outcomes = await self._claimer.outcomes(self.envelope.after)
         return await self._claimer.done(self, _NO_RESULT, self.envelope.result_ttl, is_run=False)
 
-    def _succeed(self) -> Awaitable[None] | None:
+    def _succeed(self) -> Ending | None:
         try:
             outcome = self._stored_result()
         except Exception as error:  # noqa: BLE001 - it has done its work: another attempt would repeat it
-            return self.bury(error)
+            return partial(self.bury, error)
         if self.is_awaited:
-            return self._done(outcome, self.envelope.result_ttl)
+            return partial(self._done, outcome, self.envelope.result_ttl)
         self._done_nowait(outcome, self.envelope.result_ttl)
         return None
 

@@ -1,8 +1,7 @@
 """A worker lease of jobs that are delivered at most once: they are acknowledged before they are handed out."""
 
-from inconcert._claims.claimed import Row
+from inconcert._claims.claimed import Ending, Row
 from inconcert._claims.ends import ENDED_WITH_DEPENDENTS, Ack, Ended
-from inconcert._claims.worker_lease import Ending
 from inconcert._redis.protocol.replies import Reply
 from inconcert.tasks.records.group_ids import group_of
 from inconcert.tasks.running.job_state import JobState

@@ -24,8 +24,8 @@ from inconcert._rules.limits import whole
 from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, JobExpired, UnknownTask
 from inconcert.tasks.following.blocked_worker import workers
-from inconcert.tasks.running.claimed_job import ClaimedJob, state_of
-from inconcert.tasks.running.consumer import Consumer, confirmed, holds_nothing, signs_of
+from inconcert.tasks.running.claimed_job import ClaimedJob
+from inconcert.tasks.running.consumer import Consumer, claimed_by, confirmed, holds_nothing, signs_of
 from inconcert.tasks.running.health import WorkerSigns
 from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.running.registry import Registry
@@ -170,25 +170,22 @@ class Worker:
             self._free -= len(jobs)
             self._attempts += len(jobs)
             self._left -= len(jobs)
-            started_at, is_logged = time.monotonic(), _log.isEnabledFor(logging.INFO)
+            started_at, run = time.monotonic(), self._run_logged if _log.isEnabledFor(logging.INFO) else self._run
             # Observers are told when it is acknowledged; and a burst may be over when nothing runs.
             is_awaited = self._burst or bool(self._ref.session.observers)
             for job in jobs:
-                state = state_of(job)
-                state.is_awaited = is_awaited
-                task = loop.create_task(
-                    self._run(job, state, is_logged=is_logged), name=str(state)
-                )  # the name is for logs
-                self._running[state] = task, started_at
+                job.is_awaited = is_awaited
+                task = loop.create_task(run(job), name=str(job))  # the name is for logs
+                self._running[job] = task, started_at
             if may_be_eager:  # then some have ended before they were noted here
-                for state in map(state_of, jobs):
-                    if self._running[state][0].done():
-                        del self._running[state]
+                for job in jobs:
+                    if self._running[job][0].done():
+                        del self._running[job]
         self._consumer.stop()
 
-    async def _claim(self, count: int, *, wait: bool) -> list[ClaimedJob]:
+    async def _claim(self, count: int, *, wait: bool) -> list[JobState]:
         with anyio.CancelScope() as self._wait:  # the next claim returns what a cancelled one claimed
-            return await (self._consumer.claim(count) if wait else self._consumer.try_claim(count))
+            return await claimed_by(self._consumer, count, wait=wait)
         return []
 
     def _tasks(self) -> list[asyncio.Task[None]]:
@@ -238,14 +235,21 @@ class Worker:
                 ", ".join(sorted(known - served)),
             )
 
-    async def _run(self, job: ClaimedJob, state: JobState, *, is_logged: bool) -> None:
-        started_at = time.monotonic()
+    async def _run_logged(self, state: JobState) -> None:
+        started_at, fields = time.monotonic(), state.fields()
+        attempt("logging the start of a job", _log.info, "%s starts", state, extra=fields)
         try:
-            if is_logged:
-                _log.info("%s starts", job, extra=state.fields())
+            await self._run(state)
+        finally:
+            ended = state, state.outcome, time.monotonic() - started_at
+            attempt("logging the end of a job", _log.info, "%s: %s, it took %.3f s", *ended, extra=fields)
+
+    async def _run(self, state: JobState) -> None:
+        try:
             if state.is_over:  # lost before it began
                 self._free_a_place()
             else:
+                job = ClaimedJob(state)
                 state.begin(job)
                 try:
                     state.result = await self._run_body(job, state)
@@ -254,26 +258,25 @@ class Worker:
                         raise
                 else:
                     self._free_a_place()  # so that the next claim is sent along with the acknowledgement
-                    await state.exit(None)
+                    exiting = state.exit(None)
+                    if exiting is not None:
+                        await exiting
         except BaseException as error:
-            self._not_run(job, state, error)
+            self._not_run(state, error)
             if not isinstance(error, Exception):
                 raise
         else:
             self._forget(state)
-        finally:
-            if is_logged:
-                seconds = time.monotonic() - started_at
-                _log.info("%s: %s, it took %.3f s", job, state.outcome, seconds, extra=state.fields())
 
     async def _failed(self, state: JobState, error: BaseException) -> bool:
         """Its body has raised this error; returns whether to suppress it."""
         failure = _failure_of(error)
         if not isinstance(error, KeyboardInterrupt):  # then the program ends, and claims no more
             self._free_a_place()
-        return await state.exit(failure)
+        exiting = state.exit(failure)
+        return exiting is not None and await exiting
 
-    def _not_run(self, job: ClaimedJob, state: JobState, error: BaseException) -> None:
+    def _not_run(self, state: JobState, error: BaseException) -> None:
         """Running it was cancelled, or has failed."""
         if not state.is_over:  # its body has not begun
             self._free_a_place()
@@ -282,35 +285,35 @@ class Worker:
         if isinstance(error, asyncio.CancelledError):
             state.end_anyhow(None)
         else:
-            log_error(lambda shown: _log.error("%s was not run to its end", job, exc_info=shown), error)
+            log_error(lambda shown: _log.error("%s was not run to its end", state, exc_info=shown), error)
             state.end_anyhow(error)
         self._forget(state)
 
     def _run_body(self, job: ClaimedJob, state: JobState) -> Awaitable[object]:
         if state.is_cancelled:  # before it began
             return anyio.sleep_forever()  # it is stopped there
+        task, envelope = state.known, state.envelope
         try:
-            call = self._call(state)
+            if task is None:
+                raise UnknownTask(envelope.name)
+            args, kwargs = task.arguments.from_json(envelope.args, envelope.kwargs)
         except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt of this process
             return state.leave_to_others(error)
+        if task.is_async and envelope.time_limit is None and not self._middlewares:  # most jobs
+            return task.function(*args, **kwargs)
+        call = partial(task.function, *args, **kwargs)
+        if task.streams:
+            call = partial(run_unwritten if state.is_undoing else write_stream, state, call)
+        elif not task.is_async:
+            call = partial(self._call_in_thread, state, call)
+        if envelope.time_limit is not None:
+            call = partial(_in_time, state, call, envelope.time_limit)
         return self._in_middlewares(job, state, call) if self._middlewares else call()
 
     def _free_a_place(self) -> None:
         self._free += 1
         if self._free == 1:  # otherwise nothing waits for it
             self._freed.set()
-
-    def _call(self, state: JobState) -> Callable[[], Awaitable[object]]:
-        task, envelope = state.known, state.envelope
-        if task is None:
-            raise UnknownTask(envelope.name)
-        args, kwargs = task.arguments.from_json(envelope.args, envelope.kwargs)
-        call = partial(task.function, *args, **kwargs)
-        if task.streams:
-            call = partial(run_unwritten if state.is_undoing else write_stream, state, call)
-        elif not task.is_async:
-            call = partial(self._call_in_thread, state, call)
-        return call if envelope.time_limit is None else partial(_in_time, state, call, envelope.time_limit)
 
     async def _in_middlewares(self, job: ClaimedJob, state: JobState, call: Callable[[], Awaitable[object]]) -> object:
         async with AsyncExitStack() as stack:

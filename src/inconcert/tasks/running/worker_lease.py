@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from inconcert._claims.claimed import ClaimState, Row, Verdict
+from inconcert._claims.claimed import ClaimState, Ending, Row, Verdict
 from inconcert._claims.ends import Ack, Ended, Nack, ack
 from inconcert._claims.keys import CLAIM, keys_of, split_body
 from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
-from inconcert._claims.worker_lease import IS_PLAIN, Ending, WorkerLease
+from inconcert._claims.worker_lease import IS_PLAIN, WorkerLease
 from inconcert._core.session import Session
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
@@ -31,7 +31,7 @@ from inconcert.tasks.records.store import (
 from inconcert.tasks.running.claim_link import ClaimLink
 from inconcert.tasks.running.effects import Effects
 from inconcert.tasks.running.ends import PlainAck, ack_with_plugs
-from inconcert.tasks.running.job_state import UNDONE_NOW, JobState
+from inconcert.tasks.running.job_state import JobState
 from inconcert.tasks.running.lines import Lines
 from inconcert.tasks.running.registry import Registry
 from inconcert.tasks.running.tally import Tally
@@ -222,12 +222,12 @@ class JobWorkerLease(WorkerLease[JobState]):
         task = self._tasks.get(envelope.name) or self._look_up(envelope.name)
         if task is not None and not task.is_plain:
             said, envelope = envelope, completed(envelope, task)
-        age = (now_ms - enqueued_ms) / 1000
-        if envelope.expires is not None and UNDONE_NOW not in row.flags and age > envelope.expires:
-            obstacle = JobExpired(id_, envelope.expires, is_deadline=envelope.stops)
-        job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
+        job = JobState(self, row, envelope, enqueued_ms / 1000, now_ms / 1000)
         job.known = task
         if envelope.expires is not None:
+            age = (now_ms - enqueued_ms) / 1000
+            if age > envelope.expires and not job.is_undoing:
+                obstacle = JobExpired(id_, envelope.expires, is_deadline=envelope.stops)
             job.expires_at = time.monotonic() + envelope.expires - age
             if envelope.stops and not job.is_undoing:
                 job.envelope = within_deadline(envelope, envelope.expires)
