@@ -81,7 +81,10 @@ async def test_plain_form_ends_the_others_of_a_batch(any_concert: Coordinator) -
             results=keys.results([more.id, plain.id]),
             inboxes=any_concert._ref.session.inboxes(keys.bodies),
             worker=worker.holder,
-            jobs=(more.id, state_of(more).place, "succeeded 1", 1000, plain.id, state_of(plain).place, "", 0),
+            alike=1,
+            result="succeeded 1",
+            ttl_ms=1000,
+            jobs=(more.id, state_of(more).place, plain.id, state_of(plain).place, "", 0),
         )
         assert await any_concert._ref.session.run(command) == [3, 1]
         after = await ledger_of(any_concert)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 from msgspec import Struct
 
 from inconcert._claims.dead_letters import Reason, in_short
-from inconcert._core.body import Body
+from inconcert._core.body import Body, body_here
 from inconcert._core.observer import Observers
 from inconcert._core.own_loop import check_loop
 from inconcert._redis.wire.background import log_error
@@ -126,7 +126,7 @@ class ClaimState(ABC):
         """Begin the body, which is cancelled when the claim is lost."""
         if self.is_over:
             raise NotClaimed(self._kind, self.id)
-        self._body = Body()
+        self._body = body_here()
 
     def exit(self, raised: BaseException | None) -> Awaitable[bool] | None:
         """End the body, which raised this error, and the claim.
@@ -134,9 +134,18 @@ class ClaimState(ABC):
         Returns:
             Whether to suppress the error, once the claim has ended; None if there is no error, and nothing to wait for.
         """
-        ending: Ending | None
+        ending: Ending | None = None
+        error = raised
         try:
-            ending = self._leave(raised)
+            body, self._body = self._body, None
+            assert body is not None  # noqa: S101 - entered before
+            if self._leave_body(error):
+                self._is_left_quietly, error = True, None
+            was_stopped = body.end(error)
+            if error is not None:
+                self._left(error, was_stopped=was_stopped)
+            if not self.is_over:  # otherwise it was lost, or ended explicitly in the body
+                ending = self._end_of_body(error, was_stopped=was_stopped)
         except BaseException as unexpected:  # noqa: BLE001 - it is raised where all are handled
             ending = partial(_raise, unexpected)
         if ending is None and raised is None and not self.observers:
@@ -283,21 +292,12 @@ class ClaimState(ABC):
 
     # Private.
 
-    def _leave(self, error: BaseException | None) -> Ending | None:
-        """End the body, which raised this error; returns how the claim is to end, None if it has ended."""
-        assert self._body is not None  # noqa: S101 - entered before
-        body, self._body = self._body, None
-        if self._leave_body(error):
-            self._is_left_quietly, error = True, None
-        was_stopped = body.end(error)
-        if error is not None:
-            if was_stopped:
-                self._is_left_quietly = True
-            elif not _is_from_outside(error):
-                self._log_failure(error)
-        if self.is_over:  # it was lost, or ended explicitly in the body
-            return None
-        return self._end_of_body(error, was_stopped=was_stopped)
+    def _left(self, error: BaseException, *, was_stopped: bool) -> None:
+        """Note that the body has raised this error."""
+        if was_stopped:
+            self._is_left_quietly = True
+        elif not _is_from_outside(error):
+            self._log_failure(error)
 
     async def _exit(self, raised: BaseException | None, ending: Ending | None) -> bool:
         """End the claim, whose body raised this error; returns whether to suppress it."""
@@ -391,11 +391,6 @@ class ClaimState(ABC):
             raise
         if not was_held:
             self._was_not_held()
-
-    def _done_nowait(self, result: bytes, ttl: float) -> None:
-        self._end_once("done")
-        if not self.is_settled:
-            self._claimer.done_nowait(self, result, ttl)
 
     async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
         try:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -130,22 +130,32 @@ class Ack(Call):
         return (self, *(ended.was_held for ended in self._batch if ended.was_held is not None))
 
 
-def ack(worker: "WorkerLease[Any]", keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
-    """The command that ends these jobs, which have nothing that is for plugs."""
+def ack(worker: "WorkerLease[Any]", keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> tuple[Command, list[Ended]]:
+    """The command that ends these jobs, which have nothing that is for plugs; and the order in which it answers."""
+    result, ttl_ms = batch[0].result, batch[0].ttl_ms
+    alike = [ended for ended in batch if ended.result == result and ended.ttl_ms == ttl_ms]
     jobs: list[Argument] = []
-    ids: list[str] = []
-    for ended in batch:
-        claimed = ended.claimed
-        ids.append(claimed.id)
-        jobs += (claimed.id, claimed.place, ended.result, ended.ttl_ms)
-    return ACK(
+    for ended in alike:
+        jobs += (ended.claimed.id, ended.claimed.place)
+    ids = cast("list[str]", jobs[::2])
+    if len(alike) < len(batch):
+        others = [ended for ended in batch if ended.result != result or ended.ttl_ms != ttl_ms]
+        ids += [ended.claimed.id for ended in others]
+        for ended in others:
+            jobs += (ended.claimed.id, ended.claimed.place, ended.result, ended.ttl_ms)
+        batch = alike + others
+    command = ACK(
         keys,
         claimed=worker.claimed_key,
         results=keys.results(ids),
         inboxes=inboxes,
         worker=worker.holder,
+        alike=len(alike),
+        result=result,
+        ttl_ms=ttl_ms,
         jobs=jobs,
     )
+    return command, batch
 
 
 class Nack(Call):

@@ -2,15 +2,19 @@
 
 
 class Suspects:
-    """Entries with which two workers have died: a consumer holds one at a time, in all partitions."""
+    """Entries with which two workers have died: a consumer holds one at a time, in all partitions.
+
+    Attributes:
+        held: The ids of those that it holds.
+    """
 
     def __init__(self) -> None:
-        self._held: set[str] = set()
+        self.held: set[str] = set()
         self._asker: object = None  # the worker whose claim may bring one
 
     def may_take(self, asker: object) -> bool:
         """True if this worker's claim may bring one; then no other's may until it was answered."""
-        if self._held or self._asker not in (None, asker):
+        if self.held or self._asker not in (None, asker):
             return False
         self._asker = asker
         return True
@@ -22,11 +26,11 @@ class Suspects:
 
     def add(self, suspect_id: str) -> None:
         """It is held from now on."""
-        self._held.add(suspect_id)
+        self.held.add(suspect_id)
 
     def remove(self, suspect_id: str) -> bool:
         """It is no longer held; returns whether it was."""
-        if suspect_id not in self._held:
+        if suspect_id not in self.held:
             return False
-        self._held.remove(suspect_id)
+        self.held.remove(suspect_id)
         return True

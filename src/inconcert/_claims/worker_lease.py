@@ -420,7 +420,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def _let_go(self, claimed: ClaimState) -> None:
         self._held.pop(claimed.place, None)
-        if self._suspects.remove(claimed.id):
+        if self._suspects.held and self._suspects.remove(claimed.id):
             self.owner.on_room()
 
     def _nack(self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:

@@ -5,22 +5,20 @@ one takes a sixth of the time of a whole acquire and release.
 """
 
 import asyncio
+from typing import Any
+
+from msgspec import Struct
 
 from inconcert._core.cancellation import CANCEL_AGAIN
 
 
-class Body:
-    """The body that the current task is about to run."""
+class Body(Struct, eq=False):
+    """A body that runs in a task, or is about to, as `body_here` notes it."""
 
-    __slots__ = ("_again", "_before", "_stops", "task")
-
-    def __init__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - nothing here runs outside a task
-        self.task = task
-        self._before = task.cancelling()
-        self._stops = 0
-        self._again: asyncio.TimerHandle | None = None
+    task: "asyncio.Task[Any]"
+    _before: int  # how often the task was to be cancelled
+    _stops: int = 0
+    _again: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
         """Cancel the body, and again every second until it has ended.
@@ -48,3 +46,10 @@ class Body:
             others = self.task.uncancel()
         is_ours = asyncio.current_task() is self.task and others <= self._before
         return is_ours and isinstance(error, asyncio.CancelledError)
+
+
+def body_here() -> Body:
+    """The body that the current task is about to run."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - nothing here runs outside a task
+    return Body(task, task.cancelling())

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from inconcert._core.body import Body
+from inconcert._core.body import Body, body_here
 from inconcert._core.renewal import RENEW_AFTER, Renewal, local_deadline, next_try
 from inconcert._core.scope import note_lease
 from inconcert._core.unconfirmed import Unconfirmed
@@ -215,7 +215,7 @@ class LeaseState(ABC):
 
     def enter(self) -> None:
         """Begin a body, which is cancelled when the lease is lost."""
-        self._body = Body()
+        self._body = body_here()
 
     def exit(self, error: BaseException | None) -> Coroutine[Any, Any, None]:
         """End a body: release, and raise a loss unless the body raised another error."""

@@ -7,6 +7,8 @@ from contextvars import Context, ContextVar
 from typing import Protocol
 from weakref import WeakSet
 
+from msgspec import Struct
+
 
 class _Lease(Protocol):
     """A lease, as far as it matters here."""
@@ -20,8 +22,8 @@ class _Lease(Protocol):
         ...
 
 
-class Scope:
-    """A body of work, from when this is made until it is left, possibly in another context.
+class Scope(Struct, eq=False):
+    """A body of work, from when `enter` makes this until it is left, possibly in another context.
 
     Attributes:
         work: As given; None once it was left.
@@ -29,14 +31,9 @@ class Scope:
         leases: Those that were acquired in it, and that something still refers to; None before the first.
     """
 
-    __slots__ = ("leases", "outer", "work")
-
-    def __init__(self, work: object) -> None:
-        outer = _last.get()
-        self.work: object | None = work
-        self.outer = outer if outer is None else innermost()
-        self.leases: WeakSet[_Lease] | None = None
-        _last.set(self)
+    work: object | None
+    outer: "Scope | None"
+    leases: "WeakSet[_Lease] | None" = None
 
     def leave(self) -> None:
         """End it, in whatever context; that goes on to refer to it, and looks through it."""
@@ -44,6 +41,14 @@ class Scope:
 
 
 _last: ContextVar[Scope | None] = ContextVar("inconcert_scope", default=None)
+
+
+def enter(work: object) -> Scope:
+    """Begin a body of work in the current context."""
+    outer = _last.get()
+    scope = Scope(work, outer if outer is None else innermost())
+    _last.set(scope)
+    return scope
 
 
 def innermost(context: Context | None = None) -> Scope | None:

@@ -16,6 +16,7 @@ SigningKeys = Mapping[str, str | bytes]
 
 _SHORTEST = 16  # bytes of a secret: 128 bits, if they are random
 _KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_BEGINNING = b"hmac1 "
 _HEADER = re.compile(rb"hmac1 ([A-Za-z0-9._-]{1,64}) ([0-9a-f]{64}) ")
 
 
@@ -75,7 +76,7 @@ class KeyRing:
             UnreadablePayload: There are keys, and none of them has signed exactly this text, with this kind and id, in
                 this namespace.
         """
-        header = _HEADER.match(text)
+        header = _HEADER.match(text) if text.startswith(_BEGINNING) else None
         if header is None:
             if self._secrets and not self._accept_unsigned:
                 raise UnreadablePayload(f"the {what} is not signed, as signing_keys demand; it was not read")

@@ -12,8 +12,14 @@
 --                  place among them, from 1; with a '+' if that keeps its arguments
 -- ARGV  failed     'NUMBER,' of each of the jobs of which attempts failed
 -- @end
--- ARGV  jobs..     id, place, result or '', ttl_ms, and with plugs unique name or '': for each job, at most 500 of them; a
---                  result is kept for ttl_ms; for 60 s if that is less than 1 s and somebody waits for it
+-- @only plain
+-- ARGV  alike      number of the jobs, the first ones, that end alike
+-- ARGV  result     of each of these, or ''
+-- ARGV  ttl_ms     of each of these
+-- @end
+-- ARGV  jobs..     id and place of each job, at most 500 of them; then, unless it ends alike, result or '', ttl_ms, and with
+--                  plugs unique name or ''; a result is kept for ttl_ms; for 60 s if that is less than 1 s and somebody
+--                  waits for it
 -- MOVES    claimed: done cancelled; delayed: admitted
 -- RETURNS  {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told; without plugs 3 if
 --          it has more than waiters, and nothing was changed: it is for the form with plugs
@@ -21,7 +27,7 @@
 -- COST     O(N), N jobs given, their steps and messages
 -- @include end_done
 -- @only plain
-return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS)})
+return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS)}, {alike = alike, result = result, ttl_ms = ttl_ms})
 -- @end
 -- @only jobs
 local FIELDS = 5  -- arguments of each job

@@ -1,8 +1,9 @@
 -- Ends jobs that are done, or were cancelled while they ran: those that their worker holds at these places.
--- `given` has the id, place, result and ttl_ms of each, and with plugs its unique name, from `first` on; `results` the keys
--- of their results, in the same order.  With plugs, `more` has in `queues` the list, bell and delayed of each queue from which
--- those come that have limits, in `histories` 'NUMBER ENQUEUED_MS MOST:TASK[+],' of each that is to be in a history, and in
--- `attempts` a key for those of each of which some failed, by its number.
+-- `given` has the id and place of each, result and ttl_ms, and with plugs its unique name, from `first` on; `results` the keys
+-- of their results, in the same order.  Without plugs, `more` has in `alike` how many of them, the first ones, have only id and
+-- place there, and their `result` and `ttl_ms`.  With plugs, it has in `queues` the list, bell and delayed of each queue from
+-- which those come that have limits, in `histories` 'NUMBER ENQUEUED_MS MOST:TASK[+],' of each that is to be in a history, and
+-- in `attempts` a key for those of each of which some failed, by its number.
 -- Returns for each 1, 2 if others are to be told of its end, or 0 if it was not held; without plugs 3 if it has more than
 -- waiters: of that nothing is changed.
 -- @include fall_idle
@@ -10,18 +11,27 @@
 -- @include history_of
 -- @end
 local function end_done(keys, inboxes, worker, given, first, results, more)
-  local FIELDS = more and 5 or 4
   local SHORTEST_TTL_MS, WAITERS_TTL_MS = 1000, 60000  -- a result that is kept for less is kept so long for those that wait
 
-  local all = {}
+  local all, places, ends = {}, {}, {}  -- ends: where in `given` the result of each is, if it has its own
+  -- @only plain
+  local FIELDS = 4
+  for n = 1, more.alike do
+    all[n], places[n], first = given[first], given[first + 1], first + 2
+  end
+  -- @end
+  -- @only jobs
+  local FIELDS = 5
+  -- @end
   for i = first, #given, FIELDS do
-    all[1 + (i - first) / FIELDS] = given[i]
+    local n = #all + 1
+    all[n], places[n], ends[n] = given[i], given[i + 1], i + 2
   end
   local facts_of = redis.call('EXISTS', keys.facts) == 1 and redis.call('HMGET', keys.facts, unpack(all)) or {}
   local answer, held, counts = {}, 0, {}  -- counts: ' attempt since queue-name' -> how many
   local claims, rest = redis.call('HMGET', keys.claimed, unpack(all)), ''
   for n, claim in ipairs(claims) do
-    local place = given[first + FIELDS * (n - 1) + 1]
+    local place = places[n]
     local is_held = claim == place .. rest  -- most of those that end together were claimed together
     if claim and not is_held and string.match(claim, '^%d+') == place then
       is_held, rest = true, string.sub(claim, #place + 1)
@@ -80,8 +90,10 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   -- @end
   for k, id in ipairs(ids) do
     local n = numbers[k] or k
-    local i = first + FIELDS * (n - 1)
-    local result, ttl_ms = given[i + 2], given[i + 3]
+    local i, result, ttl_ms = ends[n], more.result, more.ttl_ms
+    if i then
+      result, ttl_ms = given[i], given[i + 1]
+    end
     if facts_of[n] and string.find(facts_of[n], '^%l*w') then
       -- @block notify_watchers
       if notify_watchers(keys.watchers, inboxes, id) and tonumber(ttl_ms) < SHORTEST_TTL_MS then
@@ -100,9 +112,9 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   for k, id in ipairs(ids) do
     local n = numbers[k] or k
     local attempts, began_ms = string.match(claims[n], '^%d+ (%d+) (%d+)')
-    local i = first + FIELDS * (n - 1)
-    local outcome = given[i + 2] ~= '' and given[i + 2] or 'succeeded null'
-    jobs[k] = {id = id, is_gone = true, outcome = outcome, name = given[i + 4], about = about[n], attempts = attempts,
+    local i = ends[n]
+    local outcome = given[i] ~= '' and given[i] or 'succeeded null'
+    jobs[k] = {id = id, is_gone = true, outcome = outcome, name = given[i + 2], about = about[n], attempts = attempts,
       began_ms = began_ms, attempts_at = more.attempts[n], kept_ms = kept_ms[k]}
   end
   -- @end

@@ -84,7 +84,7 @@ class JobKeys(ClaimKeys, plugs="jobs"):
     def results(self, ids: Iterable[str]) -> tuple[str, ...]:
         """The keys of these jobs' results."""
         start = self.result("")
-        return tuple(start + job_id for job_id in ids)
+        return tuple([start + job_id for job_id in ids])
 
     def kept_attempts(self, ids: Iterable[str]) -> tuple[str, ...]:
         """The keys of the attempts of these jobs that failed, once these have ended: as long as its result."""

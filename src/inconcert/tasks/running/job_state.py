@@ -5,12 +5,12 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from inconcert._claims.claimed import ClaimState, Ending, Row, Verdict
 from inconcert._claims.dead_letters import Reason
-from inconcert._core.scope import Scope
+from inconcert._core.scope import Scope, enter
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.scripts import Binder, Command
 from inconcert._rules.payloads import encode
@@ -133,7 +133,7 @@ class JobState(ClaimState):
             self.has_failed = _HAS_FAILED in row.flags
 
     def __str__(self) -> str:
-        return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
+        return f"job {self.id} {_about(self.attempt, self.envelope.name, self.queue)}"
 
     def begin(self, job: object) -> None:
         """Begin the body of this job, as users hold it, which is cancelled when the job is lost or cancelled."""
@@ -143,7 +143,7 @@ class JobState(ClaimState):
         if self.observers:
             self.started_at = time.monotonic()
             self.observers.job_started(self)
-        self._scope = Scope(job)
+        self._scope = enter(job)
 
     @property
     def _max_attempts(self) -> int:
@@ -473,7 +473,9 @@ class JobState(ClaimState):
             return partial(self.bury, error)
         if self.is_awaited:
             return partial(self._done, outcome, self.envelope.result_ttl)
-        self._done_nowait(outcome, self.envelope.result_ttl)
+        self._end_once("done")
+        if not self.is_settled:
+            self._claimer.done_nowait(self, outcome, self.envelope.result_ttl)
         return None
 
     def _stored_result(self) -> bytes:
@@ -498,6 +500,11 @@ class JobState(ClaimState):
                 _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=self.fields())
                 delay = _USUAL.delay(failures, None)
         await self._fail_with(error, "retry", delay=delay)
+
+
+@lru_cache(maxsize=256)  # as it is in the name of the asyncio task of each job
+def _about(attempt: int, task: str, queue: str) -> str:
+    return f"attempt {attempt} (task {task!r}, queue {queue!r})"
 
 
 def _may_wait_for(task: "asyncio.Task[Any]") -> bool:

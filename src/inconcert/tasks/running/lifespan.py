@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 
-from inconcert._core.body import Body
+from inconcert._core.body import Body, body_here
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.shield import run_shielded
 from inconcert.tasks.running.claimed_job import lifespan_values
@@ -110,7 +110,7 @@ class _Opening:
     @contextmanager
     def surround(self) -> Generator[None]:
         """The body of a worker, which is cancelled if this ends before it."""
-        values, body = lifespan_values.set((self.value,)), Body()
+        values, body = lifespan_values.set((self.value,)), body_here()
         self._bodies.add(body)
         try:
             yield

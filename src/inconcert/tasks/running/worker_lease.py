@@ -190,8 +190,8 @@ class JobWorkerLease(WorkerLease[JobState]):
             return AckAndEnqueue(self, self._session, self._keys, batch[0], job.follow_ups)
         if not all(map(IS_PLAIN, batch)):
             return self._ack_with_plugs(batch)
-        inboxes = self._session.inboxes(self._keys.bodies)
-        return PlainAck(self, ack(self, self._keys, inboxes, batch), batch, self._end_with_plugs)
+        command, order = ack(self, self._keys, self._session.inboxes(self._keys.bodies), batch)
+        return PlainAck(self, command, order, self._end_with_plugs)
 
     def _ack_with_plugs(self, batch: list[Ended]) -> Ack:
         self._lines.ended(batch, self._keys)
