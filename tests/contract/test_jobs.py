@@ -600,8 +600,6 @@ async def test_job_that_is_cancelled_before_its_body_begins_does_not_run(any_con
     class Late(JobState):
         """Cancelled when it is handed out."""
 
-        __slots__ = ()
-
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
             if (name, value) == ("is_handed_out", True):

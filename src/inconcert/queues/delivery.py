@@ -1,49 +1,26 @@
 """An item that this process has claimed and handles."""
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
-from inconcert._claims.claimed import Claimed, ClaimState, Ending, Row
+from inconcert._claims.claimed import Claimed, ClaimState, Ending
 from inconcert._rules import durations
 from inconcert._rules.codec import T
 from inconcert._rules.durations import Seconds
 
-if TYPE_CHECKING:  # it makes these
-    from inconcert._claims.worker_lease import WorkerLease
 
-
-class ItemState(ClaimState, Generic[T]):
+class ItemState(ClaimState, Generic[T], eq=False):
     """The engine's state of a claimed item.
 
-    Args:
-        claimer: The worker that holds it.
-        row: What the server returned for it.
+    Attributes:
         item: What was put in.
-        queue: The name of the queue.
-        max_attempts: How many attempts may fail before it is dead-lettered.
-        max_crashes: How many workers may die with it before it is dead-lettered.
         put_at: When it was put in, in seconds since 1970 by the server's clock.
     """
 
     _kind = "item"
 
-    def __init__(
-        self,
-        claimer: "WorkerLease[Any]",
-        row: Row,
-        item: T,
-        *,
-        queue: str,
-        max_attempts: int,
-        max_crashes: int,
-        put_at: float,
-    ) -> None:
-        super().__init__(claimer, row)
-        self.queue = queue
-        self._max_attempts = max_attempts
-        self._max_crashes = max_crashes
-        self.item = item
-        self.put_at = put_at
+    item: T
+    put_at: float
 
     def __str__(self) -> str:
         return f"item {self.id} attempt {self.attempt} (queue {self.queue!r})"
@@ -61,12 +38,6 @@ class ItemState(ClaimState, Generic[T]):
         return {"item_id": self.id, "attempt": self.attempt, "queue": self.queue}
 
     # Private.
-
-    def _tell_end(self) -> None:
-        """Only jobs are observed."""
-
-    def _tell_left(self, error: BaseException | None) -> None:
-        """Only jobs are observed."""
 
     def _succeed(self) -> Ending:
         return self.ack

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from inconcert._claims.claimed import Ending, Row
+from inconcert._claims.claimed import NOBODY, Ending, Row
 from inconcert._claims.consumer import Guarantee
 from inconcert._claims.ends import Ack, Ended
 from inconcert._claims.partition import ClaimPartition
@@ -102,12 +102,17 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
             obstacle = unreadable
         state = ItemState(
             self,
-            row,
+            id_,
+            self._terms.name,
+            row.queue.decode(),
+            row.place,
+            row.attempt,
+            row.failures,
+            self._terms.max_attempts,
+            self._terms.max_crashes,
+            NOBODY,
             item,
-            queue=self._terms.name,
-            max_attempts=self._terms.max_attempts,
-            max_crashes=self._terms.max_crashes,
-            put_at=put_ms / 1000,
+            put_ms / 1000,
         )
         if self._terms.delivery == "at_most_once":
             state.stored = row.body

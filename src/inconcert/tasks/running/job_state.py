@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from inconcert._claims.claimed import ClaimState, Ending, Row, Verdict
+from inconcert._claims.claimed import ClaimState, Ending, Verdict
 from inconcert._claims.dead_letters import Reason
 from inconcert._core.scope import Scope, enter
 from inconcert._redis.protocol.commands import Argument
@@ -52,85 +52,72 @@ _HAS_FAILED = b"a"  # flag of a job of which attempts that failed are noted
 _MOST_NOTED, _BYTES_NOTED = 20, 2_000  # how many of these, and about how many bytes of each
 
 
-class JobState(ClaimState):
+class JobState(ClaimState, eq=False):
     """The engine's state of a claimed job.
 
-    Args:
-        claimer: The worker that holds it.
-        row: What the server returned for it.
+    Attributes:
         envelope: The call that it is.
+        known: Its task, if that is registered in this process.
         enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock.
         claimed_at: When it was claimed, by the same clock.
-
-    Attributes:
         started_at: When its body began, by the local monotonic clock; 0 before, and while nobody observes.
-        expires_at: When it expires, by the same clock; only there if it does.
+        expires_at: When it expires, by the same clock.
         result: Its result, to be kept when it is done.
-        known: Its task, if that is registered in this process.
         is_handed_out: Whether it was handed out; until then it is only claimed ahead.
         is_awaited: Whether the caller that leaves its body waits until the server has acknowledged its success.
         is_cancelled: Whether it was cancelled.
         is_undoing: Whether it ends without success, and is undone before.
+        is_let_in: Whether it may have waited in a line from which `tasks/let_in` takes it.
         follow_ups: The jobs to be added when it succeeds.
         doomed: Why this attempt cannot end well, whatever its body does; None if it may.
         final: An error that makes the attempt that it ends the last: another one would end with it, too.
         has_undo: Whether it has something that is undone before it ends without success.
     """
 
-    started_at = 0.0
-    expires_at: float
+    _kind = "job"
+    if TYPE_CHECKING:
+        _claimer: JobWorkerLease
+
+    envelope: Envelope
+    known: Task[Any, Any] | None
+    enqueued_at: float
+    claimed_at: float
+
+    started_at: float = 0.0
+    expires_at: float = math.inf
     result: object = None
-    known: Task[Any, Any] | None  # set by the worker that claims it
-    is_handed_out = False
-    is_awaited = True
-    is_cancelled = False
-    is_undoing = False
-    is_let_in = False  # whether it may have waited in a line from which `tasks/let_in` takes it
+    is_handed_out: bool = False
+    is_awaited: bool = True
+    is_cancelled: bool = False
+    is_undoing: bool = False
+    is_let_in: bool = False
     follow_ups: Sequence[NewJob] = ()
     doomed: Doom | None = None
     final: Exception | None = None
-    has_undo = False
+    has_undo: bool = False
 
-    _kind = "job"
-    _claimer: "JobWorkerLease"
-    _scope: Scope  # of its body, once that has begun
-    _said = 0  # progress reports of this claim
+    _scope: Scope | None = None  # of its body, while that runs
+    _said: int = 0  # progress reports of this claim
     _outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
     _steps: Steps | None = None  # until one is asked for
     _finish_stream: Callable[[], Awaitable[None]] | None = None  # sends what it has yielded, if it streams
     _add_item: AddItem | None = None  # to its stream, once it has emitted one
-    _stops_at = math.inf  # by the monotonic clock, when its body is to stop
+    _stops_at: float = math.inf  # by the monotonic clock, when its body is to stop
     _asleep: Asleep | None = None  # once its body has left its place to come back later
 
-    def __init__(
-        self,
-        claimer: "JobWorkerLease",
-        row: Row,
-        envelope: Envelope,
-        enqueued_at: float,
-        claimed_at: float,
-    ) -> None:
-        super().__init__(claimer, row)
-        self.queue = self.source
-        self.envelope = envelope
-        self.enqueued_at = enqueued_at
-        self.claimed_at = claimed_at
-        self.observers = claimer.observers
-        if envelope.unique or envelope.after or "~" in self.id:  # as ids have in a group
-            self.is_plain = False
-            self.unique = envelope.unique
+    def has_more(self, flags: bytes) -> None:
+        """Note what it has beside a call, by its envelope and these flags."""
+        envelope = self.envelope
+        self.unique = envelope.unique
         if envelope.limits:
-            self.is_plain = False
             self.is_limited, self.is_let_in = has_a_place(envelope.limits), is_let_in(envelope.limits)
         if envelope.history:
-            self.is_plain = False
             note = history_note(envelope.name, envelope.history, has_arguments=envelope.history_arguments)
-            self.history = f"{round(enqueued_at * 1000)} {note}"
-        if row.flags:
-            self.is_plain = self.is_plain and not row.flags.strip(b"w")
-            self.is_undoing = UNDONE_NOW in row.flags
-            self.has_undo = UNDO in row.flags or self.is_undoing
-            self.has_failed = _HAS_FAILED in row.flags
+            self.history = f"{round(self.enqueued_at * 1000)} {note}"
+        self.is_plain = not (has_terms(self.id, envelope) or flags.strip(b"w"))
+        self.is_undoing = UNDONE_NOW in flags
+        self.has_undo = UNDO in flags or self.is_undoing
+        self.has_failed = _HAS_FAILED in flags
 
     def __str__(self) -> str:
         return f"job {self.id} {_about(self.attempt, self.envelope.name, self.queue)}"
@@ -144,14 +131,6 @@ class JobState(ClaimState):
             self.started_at = time.monotonic()
             self.observers.job_started(self)
         self._scope = enter(job)
-
-    @property
-    def _max_attempts(self) -> int:
-        return self.envelope.max_attempts
-
-    @property
-    def _max_crashes(self) -> int:
-        return self.envelope.max_crashes
 
     @property
     def task(self) -> str:
@@ -375,7 +354,8 @@ class JobState(ClaimState):
         return bool(await self.link.session.run(command))
 
     def _leave_body(self, error: BaseException | None) -> bool:
-        self._scope.leave()
+        if self._scope is not None:
+            self._scope.leave()
         if error is None and self._steps is None:
             return False
         self._asleep = asleep(error)
@@ -500,6 +480,11 @@ class JobState(ClaimState):
                 _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=self.fields())
                 delay = _USUAL.delay(failures, None)
         await self._fail_with(error, "retry", delay=delay)
+
+
+def has_terms(job_id: str, envelope: Envelope) -> bool:
+    """True if a job has something by its envelope, or as a member of a group, that is for plugs."""
+    return bool(envelope.unique or envelope.after or envelope.limits or envelope.history or "~" in job_id)
 
 
 @lru_cache(maxsize=256)  # as it is in the name of the asyncio task of each job

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 
 import anyio
@@ -237,12 +237,14 @@ class Worker:
 
     async def _run_logged(self, state: JobState) -> None:
         started_at, fields = time.monotonic(), state.fields()
-        attempt("logging the start of a job", _log.info, "%s starts", state, extra=fields)
+        with suppress(Exception):  # of a filter of the user's: the job is run nevertheless
+            _log.info("%s starts", state, extra=fields)
         try:
             await self._run(state)
         finally:
-            ended = state, state.outcome, time.monotonic() - started_at
-            attempt("logging the end of a job", _log.info, "%s: %s, it took %.3f s", *ended, extra=fields)
+            seconds = time.monotonic() - started_at
+            with suppress(Exception):
+                _log.info("%s: %s, it took %.3f s", state, state.outcome, seconds, extra=fields)
 
     async def _run(self, state: JobState) -> None:
         try:
@@ -300,7 +302,8 @@ class Worker:
         except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt of this process
             return state.leave_to_others(error)
         if task.is_async and envelope.time_limit is None and not self._middlewares:  # most jobs
-            return task.function(*args, **kwargs)
+            runs: Callable[..., Awaitable[object]] = task.function
+            return runs(*args, **kwargs)
         call = partial(task.function, *args, **kwargs)
         if task.streams:
             call = partial(run_unwritten if state.is_undoing else write_stream, state, call)

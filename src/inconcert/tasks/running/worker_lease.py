@@ -31,7 +31,7 @@ from inconcert.tasks.records.store import (
 from inconcert.tasks.running.claim_link import ClaimLink
 from inconcert.tasks.running.effects import Effects
 from inconcert.tasks.running.ends import PlainAck, ack_with_plugs
-from inconcert.tasks.running.job_state import JobState
+from inconcert.tasks.running.job_state import JobState, has_terms
 from inconcert.tasks.running.lines import Lines
 from inconcert.tasks.running.registry import Registry
 from inconcert.tasks.running.tally import Tally
@@ -222,8 +222,25 @@ class JobWorkerLease(WorkerLease[JobState]):
         task = self._tasks.get(envelope.name) or self._look_up(envelope.name)
         if task is not None and not task.is_plain:
             said, envelope = envelope, completed(envelope, task)
-        job = JobState(self, row, envelope, enqueued_ms / 1000, now_ms / 1000)
-        job.known = task
+        queue = row.queue.decode()
+        job = JobState(
+            self,
+            id_,
+            queue,
+            queue,
+            row.place,
+            row.attempt,
+            row.failures,
+            envelope.max_attempts,
+            envelope.max_crashes,
+            self.observers,
+            envelope,
+            task,
+            enqueued_ms / 1000,
+            now_ms / 1000,
+        )
+        if row.flags or has_terms(id_, envelope):
+            job.has_more(row.flags)
         if envelope.expires is not None:
             age = (now_ms - enqueued_ms) / 1000
             if age > envelope.expires and not job.is_undoing:
