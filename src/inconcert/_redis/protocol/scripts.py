@@ -45,7 +45,8 @@ _KEYS = re.compile(r"^-- KEYS +(.*)", re.MULTILINE)
 _ARGV = re.compile(r"^-- ARGV +(\w+)(\.\.)?(?: +(number|flag)\b)?", re.MULTILINE)
 _GUARD = re.compile(r"-- @guard (.*)")
 _TEXT = re.compile(r"'[^'\n]*'|--.*")
-_NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
+_FIELD = re.compile(r"keys\.(\w+)")
+_GOES_ON, _IS_WITHIN = re.compile(r"\w"), re.compile(r"[.\w]")  # after a name, and before it
 _COUNT_OF = {"list": "LLEN", "zset": "ZCARD", "hash": "HLEN", "set": "SCARD", "string": "STRLEN"}
 _HAS_ROOM = "local has_room = false", "local has_room = true"
 _FEW = 10  # arguments; the number of fewer is one digit
@@ -221,9 +222,11 @@ def assemble(name: str, read: Callable[[str], str]) -> str:
                 inserted = before
             elif indent:
                 inside.update(inserted - before)
-            return re.sub("^(?=.)", indent, found, flags=re.MULTILINE)
+            if not indent:
+                return found
+            return "".join([line if line == "\n" else indent + line for line in found.splitlines(keepends=True)])
 
-        whole = _INCLUDE.sub(one, text)
+        whole = _INCLUDE.sub(one, text) if "-- @" in text else text
         inserted.difference_update(inside)
         return whole
 
@@ -244,17 +247,28 @@ def assemble(name: str, read: Callable[[str], str]) -> str:
 
 def _locals(given: list[Parameter], code: str, whole: str) -> str:
     """The keys and arguments that this code uses, by their names; and `keys`, with those that the whole script uses."""
-    used = set(_NAME.findall(_TEXT.sub("", code)))
+    text = _TEXT.sub("", code)
     numbers = {"KEYS": itertools.count(1), "ARGV": itertools.count(1)}
     values: dict[str, str] = {}
     for each in given:
         number = next(numbers[each.array])
         values[each.local] = str(number) if each.has_any_length else each.element(number)
-    if "keys" in used:
-        fields = sorted(set(re.findall(r"\bkeys\.(\w+)", whole)) & values.keys())
+    if _uses(text, "keys"):
+        fields = sorted(set(_FIELD.findall(whole)) & values.keys())
         values["keys"] = f"{{{', '.join(f'{name} = {values[name]}' for name in fields)}}}"
-    found = {name: value for name, value in values.items() if name in used}
+    found = {name: value for name, value in values.items() if _uses(text, name)}
     return f"local {', '.join(found)} = {', '.join(found.values())}\n" if found else ""
+
+
+def _uses(code: str, name: str) -> bool:
+    """True if code without texts and comments uses this name; an expression for all names takes much longer."""
+    at = code.find(name)
+    while at >= 0:
+        end = at + len(name)
+        if not _GOES_ON.match(code, end) and not (at and _IS_WITHIN.match(code, at - 1)):
+            return True
+        at = code.find(name, end)
+    return False
 
 
 def _guard(line: re.Match[str]) -> str:
