@@ -81,7 +81,6 @@ async def test_plain_form_ends_the_others_of_a_batch(any_concert: Coordinator) -
             results=keys.results([more.id, plain.id]),
             inboxes=any_concert._ref.session.inboxes(keys.bodies),
             worker=worker.holder,
-            alike=1,
             result="succeeded 1",
             ttl_ms=1000,
             jobs=(more.id, state_of(more).place, plain.id, state_of(plain).place, "", 0),

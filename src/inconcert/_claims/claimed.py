@@ -129,11 +129,11 @@ class ClaimState(_Claim, kw_only=True, eq=False):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self}>"
 
-    def enter(self) -> None:
-        """Begin the body, which is cancelled when the claim is lost."""
+    def enter(self, task: "asyncio.Task[Any] | None" = None) -> None:
+        """Begin the body in this task, None for the current one; it is cancelled when the claim is lost."""
         if self.is_over:
             raise NotClaimed(self._kind, self.id)
-        self._body = body_here()
+        self._body = body_here() if task is None else Body(task, task.cancelling())
 
     def exit(self, raised: BaseException | None) -> Awaitable[bool] | None:
         """End the body, which raised this error, and the claim.

@@ -89,7 +89,7 @@ class Ended(Struct, frozen=True):
 
     claimed: ClaimState
     result: bytes
-    ttl_ms: int
+    ttl: float  # of the result, in seconds
     was_held: asyncio.Future[bool] | None  # None if nobody waits for it
     is_run: bool  # otherwise it was only about to be handed out
 
@@ -132,17 +132,17 @@ class Ack(Call):
 
 def ack(worker: "WorkerLease[Any]", keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> tuple[Command, list[Ended]]:
     """The command that ends these jobs, which have nothing that is for plugs; and the order in which it answers."""
-    result, ttl_ms = batch[0].result, batch[0].ttl_ms
-    alike = [ended for ended in batch if ended.result == result and ended.ttl_ms == ttl_ms]
+    result, ttl = batch[0].result, batch[0].ttl
+    alike = [ended for ended in batch if ended.result == result and ended.ttl == ttl]
     jobs: list[Argument] = []
     for ended in alike:
         jobs += (ended.claimed.id, ended.claimed.place)
     ids = cast("list[str]", jobs[::2])
     if len(alike) < len(batch):
-        others = [ended for ended in batch if ended.result != result or ended.ttl_ms != ttl_ms]
+        others = [ended for ended in batch if ended.result != result or ended.ttl != ttl]
         ids += [ended.claimed.id for ended in others]
         for ended in others:
-            jobs += (ended.claimed.id, ended.claimed.place, ended.result, ended.ttl_ms)
+            jobs += (ended.claimed.id, ended.claimed.place, ended.result, milliseconds(ended.ttl))
         batch = alike + others
     command = ACK(
         keys,
@@ -150,9 +150,8 @@ def ack(worker: "WorkerLease[Any]", keys: ClaimKeys, inboxes: str, batch: list[E
         results=keys.results(ids),
         inboxes=inboxes,
         worker=worker.holder,
-        alike=len(alike),
         result=result,
-        ttl_ms=ttl_ms,
+        ttl_ms=milliseconds(ttl),
         jobs=jobs,
     )
     return command, batch

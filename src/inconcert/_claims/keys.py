@@ -133,16 +133,13 @@ WORKERS = load("claims/workers").bind(ClaimKeys)
 HELD = load("claims/held").bind(ClaimKeys)
 
 
-_AFTER_TIME = 13  # digits of a time in ms, until the year 2286
+BRACE = 123  # with which JSON begins
 
 
 def split_body(body: bytes) -> tuple[int, bytes]:
     """The time at which a job was enqueued, in server ms, and its text; 0 if the time cannot be read."""
-    put_ms, text = body[:_AFTER_TIME], body[_AFTER_TIME + 1 :]
-    if text.startswith(b"{") and put_ms.isdigit():  # it has nothing that is for scripts
-        return int(put_ms), text
     put_ms, _, text = body.partition(b" ")
-    if text[:1].isdigit():  # for how many crashes it is good, and its limits
+    if text and text[0] != BRACE and text[:1].isdigit():  # for how many crashes it is good, and its limits
         _, _, text = text.partition(b" ")
         if text[:1] == b"#":  # in which history its end is to be
             _, _, text = text.partition(b" ")

@@ -97,6 +97,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._differs = False  # whether the server held another number of claims at the last heartbeat
         self._suspects = suspects or Suspects()
         self._ended: list[Ended] = []
+        self._some_have_more = False  # whether one of these is not plain
         self._unconfirmed: list[Ended | Nack] = []  # ends that may not have reached the server
 
     @property
@@ -193,12 +194,12 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     def done(self, claimed: ClaimState, result: bytes, ttl: float, *, is_run: bool = True) -> asyncio.Future[bool]:
         """Acknowledge, and keep the outcome for `ttl` seconds; returns whether it was still held."""
         was_held: asyncio.Future[bool] = self._session.loop.create_future()
-        self._end(Ended(claimed, result, milliseconds(ttl), was_held, is_run))
+        self._end(Ended(claimed, result, ttl, was_held, is_run))
         return was_held
 
     def done_nowait(self, claimed: ClaimState, result: bytes, ttl: float) -> None:
         """The same of one that was run, for a caller that does not wait: the claim is told if it fails."""
-        self._end(Ended(claimed, result, milliseconds(ttl), None, True))  # noqa: FBT003 - as fields
+        self._end(Ended(claimed, result, ttl, None, True))  # noqa: FBT003 - as fields
 
     async def confirmed(self) -> None:
         """Wait until the server has answered all acknowledgements, or will not."""
@@ -402,6 +403,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         """Repeat what was not confirmed; what the server knows already changes nothing."""
         ends, self._unconfirmed = self._unconfirmed, []
         self._ended += (end for end in ends if isinstance(end, Ended))
+        self._some_have_more = True  # it may be so
         self._acknowledge()
         for end in ends:
             if isinstance(end, Nack):
@@ -411,6 +413,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     def _end(self, ended: Ended) -> None:
         """Acknowledge it at the end of this turn of the loop; or now, if its consumer has nothing to send with it."""
         self._ended.append(ended)
+        if not ended.claimed.is_plain:
+            self._some_have_more = True
         self._let_go(ended.claimed)  # only now: until an end of it is on its way, it needs one
         if len(self._ended) == 1:
             if self._acks_at_once and ended.is_run and self._session.channel.is_idle:
@@ -451,7 +455,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def _turn_ends(self) -> None:
         """Acknowledge, and claim at once what was waiting for a place of what has ended."""
-        frees_places = any(map(_IS_LIMITED, self._ended))
+        frees_places = self._some_have_more and any(map(_IS_LIMITED, self._ended))
         self._acknowledge()
         if frees_places:
             self.owner.on_room()
@@ -459,9 +463,10 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     def _acknowledge(self) -> None:
         """Send one script for all that ended in this turn of the loop."""
         while self._ended:
-            count = _how_many(self._ended)
+            count = _how_many(self._ended, some_have_more=self._some_have_more)
             self._send(self._ended[:count])
             del self._ended[:count]  # only now: what was not sent is sent with the next heartbeat
+        self._some_have_more = False
 
     def _send(self, batch: list[Ended], call_of: Callable[[list[Ended]], Ack] | None = None) -> None:
         try:
@@ -484,12 +489,12 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             call.fail(error)
 
 
-def _how_many(ended: list[Ended]) -> int:
+def _how_many(ended: list[Ended], *, some_have_more: bool) -> int:
     """The number of these in one script: with 1 MiB to write or to drop it has enough."""
     if len(ended) == 1:
         return 1
     some, size = ended[:_MOST], 0
-    if all(map(IS_PLAIN, some)) and sum(map(len, map(_RESULT, some))) < _MOST_BYTES:
+    if not some_have_more and sum(map(len, map(_RESULT, some))) < _MOST_BYTES:
         return len(some)
     for count, each in enumerate(some):
         if size >= _MOST_BYTES:

@@ -37,7 +37,9 @@ class Scope(Struct, eq=False):
 
     def leave(self) -> None:
         """End it, in whatever context; that goes on to refer to it, and looks through it."""
-        self.work = self.leases = None
+        self.work = None
+        if self.leases is not None:
+            self.leases = None
 
 
 _last: ContextVar[Scope | None] = ContextVar("inconcert_scope", default=None)

@@ -16,7 +16,6 @@ SigningKeys = Mapping[str, str | bytes]
 
 _SHORTEST = 16  # bytes of a secret: 128 bits, if they are random
 _KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_BEGINNING = b"hmac1 "
 _HEADER = re.compile(rb"hmac1 ([A-Za-z0-9._-]{1,64}) ([0-9a-f]{64}) ")
 
 
@@ -30,6 +29,7 @@ class KeyRing:
 
     Attributes:
         signs: Whether texts are signed.
+        are_demanded: Whether a text that is not signed is refused.
 
     Raises:
         TypeError: A secret is neither str nor bytes.
@@ -46,7 +46,7 @@ class KeyRing:
             self._secrets = _checked(keys)
         self._signing_id = next(iter(self._secrets), None)
         self.signs = self._signing_id is not None
-        self._accept_unsigned = accept_unsigned
+        self.are_demanded = keys is not None and not accept_unsigned
 
     def __repr__(self) -> str:
         return f"<KeyRing {', '.join(self._secrets) or 'without keys'}>"  # never a secret
@@ -76,9 +76,9 @@ class KeyRing:
             UnreadablePayload: There are keys, and none of them has signed exactly this text, with this kind and id, in
                 this namespace.
         """
-        header = _HEADER.match(text) if text.startswith(_BEGINNING) else None
+        header = _HEADER.match(text)
         if header is None:
-            if self._secrets and not self._accept_unsigned:
+            if self.are_demanded:
                 raise UnreadablePayload(f"the {what} is not signed, as signing_keys demand; it was not read")
             return text
         key_id, signature, inner = header[1].decode(), header[2], text[header.end() :]

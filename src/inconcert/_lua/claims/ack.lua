@@ -13,8 +13,7 @@
 -- ARGV  failed     'NUMBER,' of each of the jobs of which attempts failed
 -- @end
 -- @only plain
--- ARGV  alike      number of the jobs, the first ones, that end alike
--- ARGV  result     of each of these, or ''
+-- ARGV  result     of the jobs that end alike, or ''; these are the first ones
 -- ARGV  ttl_ms     of each of these
 -- @end
 -- ARGV  jobs..     id and place of each job, at most 500 of them; then, unless it ends alike, result or '', ttl_ms, and with
@@ -27,7 +26,7 @@
 -- COST     O(N), N jobs given, their steps and messages
 -- @include end_done
 -- @only plain
-return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS)}, {alike = alike, result = result, ttl_ms = ttl_ms})
+return end_done(keys, inboxes, worker, ARGV, JOBS, {unpack(KEYS, RESULTS)}, {result = result, ttl_ms = ttl_ms})
 -- @end
 -- @only jobs
 local FIELDS = 5  -- arguments of each job

@@ -1,7 +1,7 @@
 -- Ends jobs that are done, or were cancelled while they ran: those that their worker holds at these places.
 -- `given` has the id and place of each, result and ttl_ms, and with plugs its unique name, from `first` on; `results` the keys
--- of their results, in the same order.  Without plugs, `more` has in `alike` how many of them, the first ones, have only id and
--- place there, and their `result` and `ttl_ms`.  With plugs, it has in `queues` the list, bell and delayed of each queue from
+-- of their results, in the same order.  Without plugs, the first ones may have only id and place there, and `more` has
+-- the `result` and `ttl_ms` of these.  With plugs, it has in `queues` the list, bell and delayed of each queue from
 -- which those come that have limits, in `histories` 'NUMBER ENQUEUED_MS MOST:TASK[+],' of each that is to be in a history, and
 -- in `attempts` a key for those of each of which some failed, by its number.
 -- Returns for each 1, 2 if others are to be told of its end, or 0 if it was not held; without plugs 3 if it has more than
@@ -16,7 +16,7 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   local all, places, ends = {}, {}, {}  -- ends: where in `given` the result of each is, if it has its own
   -- @only plain
   local FIELDS = 4
-  for n = 1, more.alike do
+  for n = 1, (FIELDS * #results - (#given - first + 1)) / 2 do
     all[n], places[n], first = given[first], given[first + 1], first + 2
   end
   -- @end

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from inconcert._claims.claimed import Claimed
+from inconcert._claims.claimed import Claimed, ClaimState
 from inconcert._core.scope import innermost
 from inconcert.errors import InconcertError
 from inconcert.tasks.following.watch import RECHECK_AFTER
@@ -57,7 +57,7 @@ class BodyWait:
         """Note a wait that begins here; None if no job runs here."""
         scope = innermost()
         work: Any = None if scope is None else scope.work
-        if not isinstance(work, Claimed):
+        if not isinstance(work, Claimed | ClaimState):
             return None
         wait = cls(work.id, job_id, queue, inspect)
         _waits.setdefault(wait.body, set()).add(wait)

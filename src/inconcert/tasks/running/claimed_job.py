@@ -30,15 +30,18 @@ def current_job() -> "ClaimedJob":
         RuntimeError: No job runs here.
     """
     scope = innermost()
-    if scope is None or not isinstance(scope.work, ClaimedJob):
-        raise RuntimeError("no job runs here; call this in the body of a task, or inside `async with job`")
-    return scope.work
+    work = None if scope is None else scope.work
+    if isinstance(work, JobState):  # of a worker, whose jobs seldom ask
+        work = cast("Any", scope).work = ClaimedJob(work)
+    if not isinstance(work, ClaimedJob):
+        raise RuntimeError("no job runs here; call this in the body of a task, or inside `async with job`")  # noqa: TRY004
+    return work
 
 
 def job_in(context: Context) -> str | None:
     """The id of the job that runs in a context; None if none does."""
     scope = innermost(context)
-    return scope.work.id if scope is not None and isinstance(scope.work, ClaimedJob) else None
+    return scope.work.id if scope is not None and isinstance(scope.work, ClaimedJob | JobState) else None
 
 
 class ClaimedJob(Claimed[JobState]):

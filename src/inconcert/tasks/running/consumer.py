@@ -152,7 +152,7 @@ class Consumer:
         job = await self._open_now().next(self._prefetch)
         if job is None:
             raise StopAsyncIteration
-        return HandedOutJob(job)
+        return _for_user(job)
 
     async def claim(self, count: int) -> list[ClaimedJob]:
         """Wait until there are jobs, and claim at most `count` of them, the most urgent first.
@@ -165,7 +165,7 @@ class Consumer:
         Cost: 1 round trip when there are jobs, with several partitions 2 or more if one has too few; an idle
             consumer sends 1 command every 2 to 5 s for each 3 partitions, and all of a process together 1 every 5 s.
         """
-        return list(map(HandedOutJob, await self._open_now().claim(count)))
+        return list(map(_for_user, await self._open_now().claim(count)))
 
     async def try_claim(self, count: int) -> list[ClaimedJob]:
         """Claim at most `count` jobs of those that may run now, if any.
@@ -177,7 +177,7 @@ class Consumer:
 
         Cost: 1 round trip if jobs are ready, otherwise 3, plus 1 per queue that has overdue delayed jobs.
         """
-        return list(map(HandedOutJob, await self._open_now().claim(count, wait=False)))
+        return list(map(_for_user, await self._open_now().claim(count, wait=False)))
 
     def stop(self) -> None:
         """Stop claiming: `async for` ends, and a waiting `claim` returns no jobs.
@@ -190,6 +190,11 @@ class Consumer:
         if self._opened is None:
             raise NotConnected("the consumer is not open; use it inside `async with concert.consume(...)`")
         return self._opened
+
+
+def _for_user(state: JobState) -> ClaimedJob:
+    state.is_awaited = True
+    return HandedOutJob(state)
 
 
 async def claimed_by(consumer: Consumer, count: int, *, wait: bool) -> list[JobState]:

@@ -9,6 +9,7 @@ from inconcert._claims.worker_lease import WorkerLease
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.replies import Reply
 from inconcert._redis.protocol.scripts import Command
+from inconcert._rules.durations import milliseconds
 from inconcert.tasks.records.store import ACK_WITH_PLUGS, JobKeys
 
 _HAS_MORE = 3  # what the plain form of the script answers of a job that it does not end
@@ -56,7 +57,7 @@ def ack_with_plugs(worker: WorkerLease[Any], keys: JobKeys, inboxes: str, batch:
     limited: set[str] = set()  # the names of the queues of those that are
     for number, ended in enumerate(batch, 1):
         claimed = ended.claimed
-        jobs += (claimed.id, claimed.place, ended.result, ended.ttl_ms, claimed.unique)
+        jobs += (claimed.id, claimed.place, ended.result, milliseconds(ended.ttl), claimed.unique)
         results.append(keys.result(claimed.id))
         if claimed.is_limited:
             limited.add(claimed.source)

@@ -87,7 +87,7 @@ class JobState(ClaimState, eq=False):
     expires_at: float = math.inf
     result: object = None
     is_handed_out: bool = False
-    is_awaited: bool = True
+    is_awaited: bool = False
     is_cancelled: bool = False
     is_undoing: bool = False
     is_let_in: bool = False
@@ -120,11 +120,20 @@ class JobState(ClaimState, eq=False):
         self.has_failed = _HAS_FAILED in flags
 
     def __str__(self) -> str:
+        return self.title()
+
+    def title(self) -> str:
+        """The job, as log lines name it, and its asyncio task."""
         return f"job {self.id} {_about(self.attempt, self.envelope.name, self.queue)}"
 
-    def begin(self, job: object) -> None:
-        """Begin the body of this job, as users hold it, which is cancelled when the job is lost or cancelled."""
-        self.enter()
+    def begin(self, job: object, task: "asyncio.Task[Any] | None" = None) -> None:
+        """Begin the body of this job, which is cancelled when the job is lost or cancelled.
+
+        Args:
+            job: The job as users hold it; this one itself until `current_job` is asked for it.
+            task: In which task it runs; None for the current one.
+        """
+        self.enter(task)
         if self.is_cancelled:  # while it waited to be run
             asyncio.get_running_loop().call_soon(self._stop_body)
         if self.observers:
@@ -448,7 +457,7 @@ class JobState(ClaimState, eq=False):
 
     def _succeed(self) -> Ending | None:
         try:
-            outcome = self._stored_result()
+            outcome = _NO_RESULT if self.result is None else self._stored_result()
         except Exception as error:  # noqa: BLE001 - it has done its work: another attempt would repeat it
             return partial(self.bury, error)
         if self.is_awaited:

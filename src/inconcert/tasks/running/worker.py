@@ -24,7 +24,7 @@ from inconcert._rules.limits import whole
 from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, JobExpired, UnknownTask
 from inconcert.tasks.following.blocked_worker import workers
-from inconcert.tasks.running.claimed_job import ClaimedJob
+from inconcert.tasks.running.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.running.consumer import Consumer, claimed_by, confirmed, holds_nothing, signs_of
 from inconcert.tasks.running.health import WorkerSigns
 from inconcert.tasks.running.job_state import JobState
@@ -174,8 +174,9 @@ class Worker:
             # Observers are told when it is acknowledged; and a burst may be over when nothing runs.
             is_awaited = self._burst or bool(self._ref.session.observers)
             for job in jobs:
-                job.is_awaited = is_awaited
-                task = loop.create_task(run(job), name=str(job))  # the name is for logs
+                if is_awaited:
+                    job.is_awaited = True
+                task = loop.create_task(run(job), name=job.title())  # the name is for logs
                 self._running[job] = task, started_at
             if may_be_eager:  # then some have ended before they were noted here
                 for job in jobs:
@@ -251,10 +252,12 @@ class Worker:
             if state.is_over:  # lost before it began
                 self._free_a_place()
             else:
-                job = ClaimedJob(state)
-                state.begin(job)
+                noted = self._running.get(state)  # not yet, if an eager task factory has begun it
+                state.begin(state, None if noted is None else noted[0])
                 try:
-                    state.result = await self._run_body(job, state)
+                    result = await self._run_body(state)
+                    if result is not None or state.result is not None:
+                        state.result = result
                 except BaseException as error:
                     if not await self._failed(state, error):
                         raise
@@ -291,7 +294,7 @@ class Worker:
             state.end_anyhow(error)
         self._forget(state)
 
-    def _run_body(self, job: ClaimedJob, state: JobState) -> Awaitable[object]:
+    def _run_body(self, state: JobState) -> Awaitable[object]:
         if state.is_cancelled:  # before it began
             return anyio.sleep_forever()  # it is stopped there
         task, envelope = state.known, state.envelope
@@ -311,14 +314,15 @@ class Worker:
             call = partial(self._call_in_thread, state, call)
         if envelope.time_limit is not None:
             call = partial(_in_time, state, call, envelope.time_limit)
-        return self._in_middlewares(job, state, call) if self._middlewares else call()
+        return self._in_middlewares(state, call) if self._middlewares else call()
 
     def _free_a_place(self) -> None:
         self._free += 1
         if self._free == 1:  # otherwise nothing waits for it
             self._freed.set()
 
-    async def _in_middlewares(self, job: ClaimedJob, state: JobState, call: Callable[[], Awaitable[object]]) -> object:
+    async def _in_middlewares(self, state: JobState, call: Callable[[], Awaitable[object]]) -> object:
+        job = current_job()
         async with AsyncExitStack() as stack:
             for middleware in self._middlewares:
                 await stack.enter_async_context(middleware(job))

@@ -8,7 +8,7 @@ from typing import Any
 
 from inconcert._claims.claimed import ClaimState, Ending, Row, Verdict
 from inconcert._claims.ends import Ack, Ended, Nack, ack
-from inconcert._claims.keys import CLAIM, keys_of, split_body
+from inconcert._claims.keys import BRACE, CLAIM, keys_of, split_body
 from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.policy import Policy
 from inconcert._claims.suspects import Suspects
@@ -87,6 +87,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         self._jobs = jobs
         self._tasks, self._look_up, self.handles = registry.tasks, registry.look_up, registry.link
         self._unknown_tasks = unknown_tasks
+        self._are_signed = session.key_ring.are_demanded
         self._tally = tally
         self._lines = lines
         self.link = ClaimLink(session, keys, self.holder, self.claimed_key, Effects(session))
@@ -188,7 +189,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         if isinstance(job, JobState) and job.ends_alone:
             self._lines.ended(batch, self._keys)
             return AckAndEnqueue(self, self._session, self._keys, batch[0], job.follow_ups)
-        if not all(map(IS_PLAIN, batch)):
+        if self._some_have_more and not all(map(IS_PLAIN, batch)):
             return self._ack_with_plugs(batch)
         command, order = ack(self, self._keys, self._session.inboxes(self._keys.bodies), batch)
         return PlainAck(self, command, order, self._end_with_plugs)
@@ -216,7 +217,9 @@ class JobWorkerLease(WorkerLease[JobState]):
         obstacle: Exception | None = None
         said: Envelope | None = None  # if more than that may count
         try:
-            envelope = open_envelope(self._session.key_ring.verify(JOB, id_, text))
+            if self._are_signed or text[0] != BRACE:
+                text = self._session.key_ring.verify(JOB, id_, text)
+            envelope = open_envelope(text)
         except Exception:  # noqa: BLE001 - any: it would keep this worker from all others
             envelope, obstacle = self._read_otherwise(id_, text)
         task = self._tasks.get(envelope.name) or self._look_up(envelope.name)
@@ -242,12 +245,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         if row.flags or has_terms(id_, envelope):
             job.has_more(row.flags)
         if envelope.expires is not None:
-            age = (now_ms - enqueued_ms) / 1000
-            if age > envelope.expires and not job.is_undoing:
-                obstacle = JobExpired(id_, envelope.expires, is_deadline=envelope.stops)
-            job.expires_at = time.monotonic() + envelope.expires - age
-            if envelope.stops and not job.is_undoing:
-                job.envelope = within_deadline(envelope, envelope.expires)
+            obstacle = _limited(job, envelope.expires, (now_ms - enqueued_ms) / 1000) or obstacle
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
         if (row.is_cancelled or id_ in self._heard) and not job.is_undoing:
@@ -295,6 +293,15 @@ class JobWorkerLease(WorkerLease[JobState]):
             self.not_done_nowait(job, "back")
         else:
             self._let_go(job)
+
+
+def _limited(job: JobState, expires: float, age: float) -> Exception | None:
+    """Note when a job expires; returns the error of one that has expired."""
+    envelope = job.envelope
+    job.expires_at = time.monotonic() + expires - age
+    if envelope.stops and not job.is_undoing:
+        job.envelope = within_deadline(envelope, expires)
+    return JobExpired(job.id, expires, is_deadline=envelope.stops) if age > expires and not job.is_undoing else None
 
 
 def _fits(job: JobState) -> bool:

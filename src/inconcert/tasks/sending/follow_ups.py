@@ -11,6 +11,7 @@ from inconcert._claims.keys import keys_of
 from inconcert._core.origin import Origin
 from inconcert._redis.protocol.commands import Argument
 from inconcert._redis.protocol.replies import Reply
+from inconcert._rules.durations import milliseconds
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.records.store import ACK_AND_ENQUEUE, JobKeys
 from inconcert.tasks.sending.draft import Draft, NewJob, refuse_id
@@ -82,7 +83,7 @@ class AckAndEnqueue(Ack):
             id=claimed.id,
             place=claimed.place,
             outcome=end.result,
-            ttl_ms=end.ttl_ms,
+            ttl_ms=milliseconds(end.ttl),
             name=claimed.unique,
             histories=f"1 {claimed.history}," if claimed.history else "",
             jobs=added,
