@@ -941,7 +941,9 @@ async def test_jobs_that_are_not_held_do_not_end_with_others(scene: Scene, form:
     more = [""] * form.endswith("+jobs")
     jobs = [part for id_, at in zip(ids, places, strict=True) for part in (id_, at, f"succeeded {at}", HOUR, *more)]
     results = [scene.keys.result(id_) for id_ in ids]
-    given = {"histories": "", "failed": ""} if more else {}
+    given: dict[str, Any] = {"histories": "", "failed": ""}
+    if not more:
+        given = {"result": jobs.pop(2), "ttl_ms": jobs.pop(2)}  # how the first one ends, as those alike would
     answer = await scene.run(form, results=results, inboxes=scene.inboxes, worker=WORKER, jobs=jobs, **given)
     assert answer == [1, 0, 1]
     ledger = await scene.ledger()
