@@ -23,6 +23,7 @@ from inconcert import (
     WrongState,
 )
 from inconcert._claims.promoter import Promoter
+from inconcert.queues.get import OpenGetters
 from inconcert.queues.store import ItemKeys
 from tests.support.eventually import eventually
 from tests.support.lines import in_line_at
@@ -335,6 +336,22 @@ async def test_each_item_goes_to_one_getter(any_concert: Coordinator) -> None:
     assert await queue.counts() == QueueCounts(0, 0, 0, 0)
 
 
+async def test_callers_are_served_in_their_order(any_concert: Coordinator) -> None:
+    """Also the first one, which claims while nobody waits, and finds nothing; and one that has come meanwhile."""
+    queue = any_concert.queue("q")
+    await queue.put("before")
+    assert await take(queue, 1) == ["before"]
+    callers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await eventually(lambda: _getters(any_concert).waiting == 3)
+    await queue.put_many([1, 2, 3])
+    assert [delivery.item for delivery in await asyncio.gather(*callers)] == [1, 2, 3]
+
+
+def _getters(concert: Coordinator) -> OpenGetters:
+    [getters] = concert._getters._open.values()
+    return getters
+
+
 @pytest.mark.parametrize("timeout", [0, 0.05])
 async def test_get_gives_up_in_time(any_concert: Coordinator, timeout: float) -> None:
     """An empty queue raises; 0 looks once."""
@@ -502,6 +519,21 @@ async def test_getter_that_is_cancelled_while_it_claims_takes_nothing(any_concer
     await eventually(lambda: _is(queue, ready=2, claimed=0))
     delivery = await queue.get()
     assert (delivery.item, delivery.attempt) == (2, 1)
+
+
+async def test_get_after_a_call_that_was_closed_while_it_claimed_takes_one(any_concert: Coordinator) -> None:
+    """Its claim is answered with all that the other had claimed: these are back, in their order."""
+    queue = any_concert.queue("q")
+    await queue.put("before")
+    assert await take(queue, 1) == ["before"]
+    await queue.put_many([1, 2, 3])
+    closed = queue.get_many(3)
+    closed.send(None)
+    await asyncio.sleep(0)  # its claim is under way
+    closed.close()
+    assert (await queue.get()).item == 1
+    await eventually(lambda: _is(queue, ready=2, claimed=1))
+    assert await take(queue, 2) == [2, 3]
 
 
 async def _is(queue: Queue[Any], **expected: int) -> bool:

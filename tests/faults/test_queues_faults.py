@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, Delivery, NotConnected, NotHeld, QueueCounts, QueueFull, Unavailable
+from inconcert import Coordinator, Delivery, NotConnected, NotHeld, OutcomeUnknown, QueueCounts, QueueFull, Unavailable
 from inconcert._redis.wire.call import Call
 from inconcert.queues.store import ItemKeys
 from inconcert.tasks.records.store import JobKeys
@@ -359,6 +359,48 @@ async def test_closing_while_a_worker_begins_leaves_none(
     assert [call.command.script.name for call in calls] == ["claims/heartbeat", "claims/recover+items"]
     keys = ItemKeys(concert._ref.keys, "q")
     assert await raw(concert).exists(keys.workers, keys.alive) == 0
+
+
+async def test_closing_ends_a_get_whose_claim_has_no_answer(proxy: Proxy, namespace: str) -> None:
+    """At once, and nothing goes on for it."""
+    async with Coordinator(proxy.url, namespace=namespace, timeout=0.4) as concert:
+        queue = concert.queue("q")
+        await queue.put(1)
+        await (await queue.get()).ack()
+        [getters] = concert._getters._open.values()
+        proxy.mute()
+        getting = asyncio.create_task(queue.get())
+        await asyncio.sleep(0)  # its claim is under way
+    assert getting.done()
+    assert not getters._is_served
+    with pytest.raises(NotConnected):
+        getting.result()
+
+
+async def test_get_at_once_does_not_wait_for_the_claim_of_another(
+    proxy: Proxy, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which has come while its own was under way, that had no answer."""
+    async with Coordinator(proxy.url, namespace=namespace, timeout=0.4) as concert:
+        queue, channel, claims = concert.queue("q"), channel_of(concert._ref.session), list[Call]()
+        submit = channel.submit
+
+        def keep(call: Call) -> None:
+            submit(call)
+            if call.command.script.name == "queues/get":
+                claims.append(call)
+
+        await queue.put(1)
+        await (await queue.get()).ack()
+        monkeypatch.setattr(channel, "submit", keep)
+        proxy.mute()
+        at_once, other = asyncio.create_task(queue.get(timeout=0)), asyncio.create_task(queue.get())
+        with pytest.raises(OutcomeUnknown):
+            await at_once
+        assert len(claims) == 1
+        await proxy.heal()
+        await queue.put(2)
+        assert (await other).item == 2
 
 
 async def until_given_back(concert: Coordinator) -> list[Any]:

@@ -87,9 +87,10 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         self.raise_if_closed()
         found: _Found | None = None
         if not (self._is_served or timeout or within or self._left_over or self._terms.delivery == "at_most_once"):
-            found = await self._claim_alone(limit)
-            if isinstance(found, tuple) and (items := [item for item in found[0] if not item.is_over]):
-                return items  # those that are over were lost meanwhile
+            items, found = await self._claim_alone(limit)
+            if items:
+                return items
+            self.raise_if_closed()  # meanwhile: then nobody serves the waiters
         return await self._get_in_line(timeout, limit, within, found)
 
     def closed(self, error: InconcertError) -> None:
@@ -113,17 +114,17 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
     async def _get_in_line(
         self, timeout: float | None, limit: int, within: float, found: _Found | None
     ) -> list[ItemState[Any]]:
-        """The same behind all that wait; a claim of this call may have found nothing."""
+        """The same behind all that wait; or before those that came while a claim of this call found nothing."""
         getters = [_Getter(self._forget, lingers=within > 0) for _ in range(limit)]
         first, *first.followers = getters
-        self._getters.update(dict.fromkeys(getters))
+        self._stand_in_line(getters, is_first=found is not None)
         if timeout == 0:
             self._impatient.update(getters)
         try:
             if self._is_served or timeout or self._terms.delivery == "at_most_once":
                 self._serve(is_urgent=timeout == 0)
             else:
-                await self._serve_here(found)
+                await self._serve_here(getters, found)
             if timeout:
                 await asyncio.wait([first], timeout=timeout)
             else:
@@ -142,6 +143,11 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
             raise TimeoutError(f"queue {self._terms.name!r} had no item for {timeout:g} s; wait longer with timeout=")
         return [first.result(), *(getter.result() for getter in first.followers if getter.has_one)]
 
+    def _stand_in_line(self, getters: "list[_Getter]", *, is_first: bool) -> None:
+        self._getters.update(dict.fromkeys(getters))
+        for getter in reversed(getters) if is_first else ():
+            self._getters.move_to_end(getter, last=False)
+
     def _leave(self, getters: "list[_Getter]") -> None:
         """Those that have nothing wait no longer."""
         for getter in getters:
@@ -153,27 +159,39 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         if not self._getters:
             self.interrupt()  # no waiter is left to sleep for
 
-    async def _claim_alone(self, limit: int) -> _Found:
-        """Claim for a caller while nobody waits, in its task: it goes on in the turn of the loop that brings it."""
+    async def _claim_alone(self, limit: int) -> "tuple[list[ItemState[Any]], _Found]":
+        """Claim for a caller while nobody waits, in its task: it goes on in the turn of the loop that brings it.
+
+        Returns:
+            Its items, and the claim; without items it is to serve those that have come meanwhile, too.
+        """
         self._is_served = True
         try:
-            return await self.try_claim(limit, everywhere=True)
+            found = await self.try_claim(limit, everywhere=True)
         except (Unavailable, OutcomeUnknown) as error:
-            return error
-        except asyncio.CancelledError:
-            self._is_unsure = True  # the next claim returns the same
-            raise
-        finally:
+            self._is_served = False
+            return [], error
+        except BaseException as error:
+            self._is_unsure = self._is_unsure or isinstance(error, asyncio.CancelledError)  # the next returns the same
             self._is_served = False
             if self._getters or self._may_hold_unseen:
                 self._serve_on(None)
+            raise
+        self._is_served = False
+        items = [item for item in found[0] if not item.is_over]  # otherwise it was lost meanwhile
+        if items[limit:]:  # a call that has gone had claimed more
+            self._hand_out(items[limit:])
+            del items[limit:]
+        if self._getters and items:
+            self._serve_on(None)
+        return items, found
 
-    async def _serve_here(self, found: _Found | None) -> None:
+    async def _serve_here(self, getters: "list[_Getter]", found: _Found | None) -> None:
         """Serve the first waiter once in its task, which may have claimed already, and found nothing."""
         self._is_served = True
         pause: _Pause | None = None
         try:
-            pause = await self._serve_once(found)
+            pause = await self._serve_once(self._impatient.intersection(getters), found)
         except Exception as error:  # noqa: BLE001 - the waiters raise it
             self._fail(self._getters, error)
         finally:
@@ -199,15 +217,14 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
                     await pause()
                 if not self._getters and not self._may_hold_unseen:
                     return
-                pause = await self._serve_once()
+                pause = await self._serve_once(set(self._impatient))
         except Exception as error:  # noqa: BLE001 - the waiters raise it
             self._fail(self._getters, error)
         finally:
             self._is_served, self._serving = False, None
 
-    async def _serve_once(self, found: _Found | None = None) -> "_Pause | None":
-        """Claim for all waiters once; returns what to wait for before the next time."""
-        asked = set(self._impatient)
+    async def _serve_once(self, asked: "set[_Getter]", found: _Found | None = None) -> "_Pause | None":
+        """Claim for all waiters once, of which these do not wait; returns what to wait for before the next time."""
         try:
             return self.sleep if await self._serve_some(asked, found) else None
         except (Unavailable, OutcomeUnknown) as error:
