@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from inconcert import Coordinator, NotConnected
+from inconcert import Coordinator, Job, NotConnected
+from inconcert._redis.wire import channel as channel_module
+from tests.support.channels import session_of
 from tests.support.servers import RealServer
 
 MAKES: dict[str, Callable[[RealServer], Coordinator]] = {
@@ -62,6 +64,43 @@ def test_coordinator_of_a_dead_loop_can_be_closed(server: RealServer) -> None:
 
     asyncio.run(close())
     gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_jobs_of_a_dead_loop_do_not_let_others_pass_when_there_is_no_room(
+    server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were to be sent at the end of a turn that their loop did not finish."""
+    concert = Coordinator(server.url, namespace=namespace)
+
+    @concert.task
+    async def task() -> None: ...
+
+    async def stop_in_a_turn() -> None:
+        await concert.__aenter__()
+        jobs = [asyncio.create_task(task.enqueue()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert not any(job.done() for job in jobs)
+        raise SystemExit
+
+    async def enqueue() -> None:
+        async with concert:
+            channel, most, jobs = session_of(concert).channel, 0, list[asyncio.Task[Job[None]]]()
+            monkeypatch.setattr(channel_module, "_MOST_CALLS", 1)
+            for _ in range(20):
+                jobs.append(asyncio.create_task(task.enqueue()))
+                await asyncio.sleep(0)
+                most = max(most, len([*channel.under_way()]))
+            await asyncio.gather(*jobs)
+            await concert.run_worker("default", burst=True)
+            assert most == 2
+
+    loop = asyncio.new_event_loop()
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(stop_in_a_turn())
+    loop.close()
+    asyncio.run(enqueue())
+    gc.collect()  # as above
 
 
 async def test_client_of_the_driver_is_refused_on_another_loop(concert: Coordinator) -> None:

@@ -139,6 +139,8 @@ class EnqueueBatcher:
         elif session.channel.is_idle:
             self._send(*destination, [part])
         else:
+            if next(iter(self._waiting), destination)[0] is not session:
+                self._waiting.clear()  # their turn will not end: its loop was closed, or runs in the parent process
             self._waiting[destination] = [part]
             session.loop.call_soon(self._end_turn, destination)
 
