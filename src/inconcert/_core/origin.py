@@ -2,7 +2,8 @@
 
 import secrets
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, repeat
+from operator import attrgetter
 
 from inconcert._core.layout import Layout
 from inconcert._core.observer import Observers
@@ -14,7 +15,8 @@ from inconcert.errors import Unavailable
 
 _OPEN = load("sessions/open").bind()
 
-_LENGTHS = "123456789abcdef"  # of numbers
+_LENGTHS = "0123456789abcdef"  # of numbers
+_TWO_DIGITS = [f"{number:02}" for number in range(100)]
 
 Question = tuple[Command, Callable[[Reply], None]]  # and what checks its answer
 
@@ -81,5 +83,11 @@ class Origin:
 
 
 def _addresses(start: str) -> Iterator[str]:
-    """The addresses of a session, without a step in Python: in one, another thread or an interruption may come."""
-    return chain(*[map(f"{start}{n}".__add__, map(str, range(10**i, 10 ** (i + 1)))) for i, n in enumerate(_LENGTHS)])
+    """The addresses of a session, without a step in Python: in one, another thread or an interruption may come.
+
+    A number is made into text once for a hundred of them.
+    """
+    few = [f"{start}{_LENGTHS[len(str(number))]}{number}" for number in range(1, 100)]
+    hundreds = [map(f"{start}{_LENGTHS[i + 2]}%d".__mod__, range(10 ** (i - 1), 10**i)) for i in range(1, 14)]
+    adding = map(attrgetter("__add__"), chain(*hundreds))
+    return chain(few, chain.from_iterable(map(map, adding, repeat(_TWO_DIGITS))))
