@@ -191,8 +191,9 @@ class Parameter(NamedTuple):
         return form.format(f"{self.array}[{number}]")
 
 
-def parameters(header: str) -> list[Parameter]:
-    """The keys and arguments that a header names, in their order."""
+def parameters(text: str) -> list[Parameter]:
+    """The keys and arguments that the header of a script names, in their order."""
+    header = next(_HEADER.finditer(text))[0]
     keys = " ".join(_KEYS.findall(header)).split()
     found = [Parameter("KEYS", name.removesuffix(".."), name.endswith(".."), "") for name in keys]
     return found + [Parameter("ARGV", name, bool(tail), kind) for name, tail, kind in _ARGV.findall(header)]
@@ -226,7 +227,8 @@ def assemble(name: str, read: Callable[[str], str]) -> str:
                 return found
             return "".join([line if line == "\n" else indent + line for line in found.splitlines(keepends=True)])
 
-        whole = _INCLUDE.sub(one, text) if "-- @" in text else text
+        lines = text.splitlines(keepends=True)  # each by itself, as the expression takes long in a text
+        whole = "".join([_INCLUDE.sub(one, line) if "-- @" in line else line for line in lines])
         inserted.difference_update(inside)
         return whole
 
