@@ -977,6 +977,18 @@ async def test_foreign_key_is_an_error_and_takes_nothing(any_concert: Coordinato
     assert await raw(any_concert).exists(keys.bodies, keys.recent) == 0
 
 
+async def test_get_beside_a_foreign_key_takes_nothing(any_concert: Coordinator) -> None:
+    """Failures are read of the ids that it has taken: one that is not claimed then is in no place any more."""
+    queue, keys = any_concert.queue("q"), ItemKeys(any_concert._ref.keys, "q")
+    await queue.put_many([1, 2])
+    await raw(any_concert).set(keys.facts, "foreign", px=60_000)
+    with pytest.raises(WrongState):
+        await queue.get(timeout=5)
+    await raw(any_concert).delete(keys.facts)
+    assert await queue.counts() == QueueCounts(2, 0, 0, 0)
+    assert await take(queue, 2) == [1, 2]
+
+
 @pytest.mark.parametrize("part", ["delayed", "line"])
 async def test_purge_beside_a_foreign_key_drops_nothing(any_concert: Coordinator, part: str) -> None:
     """What is ready stays so: a body without a place would count as claimed for ever."""

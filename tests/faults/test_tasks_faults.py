@@ -324,7 +324,7 @@ async def test_foreign_key_stops_a_claim_before_it_took_anything(concert: Coordi
     """What was popped from the first queue would be lost if the second failed then."""
     put = [(await concert.enqueue("t", queue="high")).id for _ in range(8)]
     foreign = keys_of(concert).queue("low")
-    for key in (foreign.queue, foreign.delayed, keys_of(concert).queue("high").bell):
+    for key in (foreign.queue, foreign.delayed, keys_of(concert).queue("high").bell, keys_of(concert).facts):
         await raw(concert).set(key, "foreign", px=60_000)
         async with concert.consume("high", "low") as jobs:
             with pytest.raises(WrongState, match="another type"):

@@ -61,7 +61,7 @@ local ready, rung, next_ms = {}, {}, -1
 local ranked = {}  -- places of ids that have a priority, by queue
 local is_plain = redis.call('EXISTS', paused, facts) == 0
 local some_are_paused = not is_plain and redis.call('EXISTS', paused) == 1
-local some_have_facts = not is_plain and redis.call('EXISTS', facts) == 1
+local some_have_facts = not is_plain and redis.call('HLEN', facts) > 0
 local uses_limits = false
 -- @only jobs
 local limited = {places = places, held_back = held_back, states = states, undo = undo, now_us = now_us,

@@ -35,7 +35,7 @@ local is_rung = redis.call('LINDEX', bell, 0) == '1'
 local next_ms, some_have_facts = -1, redis.call('EXISTS', facts, delayed) > 0
 if some_have_facts then  -- or some are delayed; most of the time neither is so
   local due = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]
-  next_ms, some_have_facts = due and math.max(0, due - now_ms) or -1, redis.call('EXISTS', facts) == 1
+  next_ms, some_have_facts = due and math.max(0, due - now_ms) or -1, redis.call('HLEN', facts) > 0
 end
 
 -- Take: what the last claim took if this is the same again, otherwise from the queue.
