@@ -545,12 +545,12 @@ async def test_group_is_kept_while_its_callback_has_not_been_passed_on(any_conce
     assert tasks.reports == 1
 
 
-async def _end(concert: Coordinator, worker: str, job: str, place: int) -> None:
+async def _end(concert: Coordinator, worker: str, job: str, position: int) -> None:
     """As its worker does, which dies right after it."""
     from inconcert.tasks.records.store import ACK_WITH_PLUGS
 
     keys = concert._jobs.of_id(job)
-    end = (job, place, "succeeded 1", 0, "")
+    end = (job, position, "succeeded 1", 0, "")
     inboxes = concert._ref.session.inboxes(keys.bodies)
     command = ACK_WITH_PLUGS(
         keys,

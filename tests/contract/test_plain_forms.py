@@ -83,7 +83,7 @@ async def test_plain_form_ends_the_others_of_a_batch(any_concert: Coordinator) -
             worker=worker.holder,
             result="succeeded 1",
             ttl_ms=1000,
-            jobs=(more.id, state_of(more).place, plain.id, state_of(plain).place, "", 0),
+            jobs=(more.id, state_of(more).position, plain.id, state_of(plain).position, "", 0),
         )
         assert await any_concert._ref.session.run(command) == [3, 1]
         after = await ledger_of(any_concert)

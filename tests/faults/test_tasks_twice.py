@@ -102,7 +102,7 @@ class Scene:
     async def ack(
         self,
         job: str = "held",
-        place: int = 2001,
+        position: int = 2001,
         *,
         result: str = "succeeded 1",
         ttl_ms: int = HOUR,
@@ -118,15 +118,15 @@ class Scene:
             worker=WORKER,
             histories=f"1 1 {MOST}:ab+,",
             failed=failed,
-            jobs=(job, place, result, ttl_ms, unique),
+            jobs=(job, position, result, ttl_ms, unique),
         )
 
-    async def nack(self, verdict: str, job: str = "held", place: int = 2001, *, delay_ms: int = 0) -> Any:
+    async def nack(self, verdict: str, job: str = "held", position: int = 2001, *, delay_ms: int = 0) -> Any:
         """Run the script that says that a job was not done; one that is asleep waits for two messages."""
         return await self.run(
             "claims/nack",
             id=job,
-            place=place,
+            position=position,
             verdict=verdict,
             delay_ms=delay_ms,
             reason="4 paid6 packed" if verdict == "asleep" else REASON,
@@ -135,9 +135,9 @@ class Scene:
             worker=WORKER,
         )
 
-    async def say(self, job: str, place: int) -> Any:
+    async def say(self, job: str, position: int) -> Any:
         """Run the script that says how far a job is."""
-        return await self.run("tasks/progress", id=job, place=place, how_far="[0.5]", number=1)
+        return await self.run("tasks/progress", id=job, position=position, how_far="[0.5]", number=1)
 
     async def recover(self, max_crashes: int) -> Any:
         """Run the script that gives back what the worker holds."""
@@ -237,15 +237,15 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "claims/replay": ({"queue_name": "q", "jobs": ("dead", "", ""), "request": "one"}, 1, 1),
     "claims/workers": ({"cursor": "0"}, [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
     "tasks/cancelling": ({"ids": ("held", "ready1")}, [], []),
-    "tasks/commit_step": ({"id": "held", "place": 2001, "number": 1, "step": "[]"}, 1, 1),
+    "tasks/commit_step": ({"id": "held", "position": 2001, "number": 1, "step": "[]"}, 1, 1),
     "tasks/free_names": ({"request": "one", "jobs": ("name", "held")}, 1, 1),
     "tasks/group_results": ({"group": "g.0", "first": 0, "most": 5}, [-1], [-1]),
     "tasks/inspect_group": ({"group": "g.0"}, [], []),
-    "tasks/note_undo": ({"id": "held", "place": 2001}, b"-", b"-"),
+    "tasks/note_undo": ({"id": "held", "position": 2001}, b"-", b"-"),
     "tasks/outcomes": ({"ids": ["held"]}, [b""], [b""]),
     "tasks/pause": ({"name": "q", "is_paused": 1, "request": "one"}, 1, 1),
-    "tasks/progress": ({"id": "held", "place": 2001, "how_far": "[0.5]", "number": 1}, 1, 1),
-    "tasks/receive": ({"id": "held", "place": 2001, "name": "4 paid", "is_over": 1}, [1, b""], [1, b""]),
+    "tasks/progress": ({"id": "held", "position": 2001, "how_far": "[0.5]", "number": 1}, 1, 1),
+    "tasks/receive": ({"id": "held", "position": 2001, "name": "4 paid", "is_over": 1}, [1, b""], [1, b""]),
     "tasks/report_served": ({"silent_ms": 1000, "count": 1, "names": ["q", "other"]}, [b"other"], [b"other"]),
     "tasks/states": ({"ids": ("held", "ready1")}, [b"running session.1", b""], [b"running session.1", b""]),
     "tasks/unwatch": ({"id": "held", "address": "session.2"}, 0, 0),
@@ -265,7 +265,7 @@ async def test_second_run_changes_nothing(scene: Scene, name: str) -> None:
 @pytest.mark.twice("tasks/store_anew")
 async def test_second_storing_of_a_job_with_its_limits_changes_nothing(scene: Scene) -> None:
     """It went back to its queue, where another worker may have it by now."""
-    anew: dict[str, Any] = {"id": "held", "place": 2001, "envelope": "3/1:ab {}", "name": "q", "worker": WORKER}
+    anew: dict[str, Any] = {"id": "held", "position": 2001, "envelope": "3/1:ab {}", "name": "q", "worker": WORKER}
     assert await scene.run("tasks/store_anew", inboxes=scene.inboxes, **anew) == 1
     before = await scene.ledger()
     assert await scene.run("tasks/store_anew", inboxes=scene.inboxes, **anew) == 0
@@ -330,12 +330,13 @@ async def test_message_that_came_before_the_job_left_brings_it_back_at_once(scen
 async def test_position_of_a_loop_does_not_go_back(scene: Scene) -> None:
     """A first sending that comes late, or a worker that does not hold the job, changes nothing."""
 
-    async def save(count: int, place: int = 2001) -> Any:
-        return await scene.run("tasks/save_cursor", id="held", place=place, number=1, count=count, step=f"[{count}]")
+    async def save(count: int, position: int = 2001) -> Any:
+        at = {"id": "held", "position": position}
+        return await scene.run("tasks/save_cursor", **at, number=1, count=count, step=f"[{count}]")
 
     assert [await save(9), await save(9), await save(10)] == [1, 1, 1]
     before = await scene.ledger()
-    assert [await save(10), await save(9), await save(11, place=1)] == [1, 1, 0]  # the older one comes last
+    assert [await save(10), await save(9), await save(11, position=1)] == [1, 1, 0]  # the older one comes last
     assert await scene.ledger() == before
     _, _, _, *found = await scene.run("tasks/read_steps", id="held", after=0)
     assert found == [1, b"[10]"]
@@ -344,8 +345,8 @@ async def test_position_of_a_loop_does_not_go_back(scene: Scene) -> None:
 @pytest.mark.twice("tasks/read_steps")
 async def test_second_look_at_the_steps_finds_the_same(scene: Scene) -> None:
     """Those after a number."""
-    await scene.run("tasks/commit_step", id="held", place=2001, number=1, step="one")
-    await scene.run("tasks/commit_step", id="held", place=2001, number=3, step="three")
+    await scene.run("tasks/commit_step", id="held", position=2001, number=1, step="one")
+    await scene.run("tasks/commit_step", id="held", position=2001, number=3, step="three")
     for _ in range(2):
         has_more, now_ms, awaited, *found = await scene.run("tasks/read_steps", id="held", after=0)
         assert (has_more, awaited, found) == (0, b"", [1, b"one", 3, b"three"])
@@ -366,14 +367,14 @@ async def test_second_look_at_the_attempts_finds_the_same(scene: Scene, ends: st
     else:
         await scene.promote()
         assert await scene.claim(3, 9) == [b"ready1", b"ready2", b"ready3", b"due", b"held"]
-        assert [await scene.ack(place=3005, failed="1,", kept=[kept], ttl_ms=HOUR) for _ in range(2)] == [[1], [0]]
+        assert [await scene.ack(position=3005, failed="1,", kept=[kept], ttl_ms=HOUR) for _ in range(2)] == [[1], [0]]
     assert (await scene.ledger()).attempts == {"dead": ["1"], ":held": ["1"]}
     assert await scene.run("tasks/attempts", id="held", kept_attempts=kept) == found[0]
     assert 0 < await scene.client.pttl(scene.keys.result("held")) <= HOUR
     assert 0 < await scene.client.pttl(kept) <= HOUR
 
 
-async def append(scene: Scene, first: int, *items: str, worker: str = WORKER, place: int = 2001) -> Any:
+async def append(scene: Scene, first: int, *items: str, worker: str = WORKER, position: int = 2001) -> Any:
     """Run the script that adds items to the stream of `held`."""
     return await scene.run(
         "tasks/append_items",
@@ -381,7 +382,7 @@ async def append(scene: Scene, first: int, *items: str, worker: str = WORKER, pl
         items=scene.keys.items("held"),
         id="held",
         worker=worker,
-        place=place,
+        position=position,
         attempt=1,
         first=first,
         ttl_ms=HOUR,
@@ -415,7 +416,7 @@ async def test_second_append_adds_nothing(scene: Scene) -> None:
     assert before[1:] == [1, 1, 3, b"one", b"two", b"three"]
     assert await append(scene, 3, "three", "four") == 1
     assert (await read_items(scene))[3:] == [4, b"one", b"two", b"three", b"four"]
-    assert await append(scene, 5, "late", place=2000) == 0
+    assert await append(scene, 5, "late", position=2000) == 0
     assert (await read_items(scene))[3] == 4
 
 
@@ -823,18 +824,18 @@ async def test_second_end_of_a_job_adds_what_follows_it_once(scene: Scene) -> No
     end |= {"queues": scene.queue[1:] * 2, "jobs": ("next", "{}", 0, "q", "then", "{}", HOUR, "q")}
     end |= {"histories": f"1 1 {MOST}:ab+,"}
     before = await scene.ledger()
-    assert await scene.run("tasks/ack_and_enqueue+jobs", place=1001, **end) == [0]
+    assert await scene.run("tasks/ack_and_enqueue+jobs", position=1001, **end) == [0]
     assert await scene.ledger() == before
-    assert await scene.run("tasks/ack_and_enqueue+jobs", place=2001, **end) == [1]
+    assert await scene.run("tasks/ack_and_enqueue+jobs", position=2001, **end) == [1]
     after = await scene.ledger()
     assert after.results == {"held": "succeeded 1"}
     assert after.history == [("dead", "failed"), ("held", "succeeded")]
     assert after.ready["q"][-1] == "next"
     assert after.states["then"] == "delayed q"
-    assert await scene.run("tasks/ack_and_enqueue+jobs", place=2001, **end) == [0]
+    assert await scene.run("tasks/ack_and_enqueue+jobs", position=2001, **end) == [0]
     assert await scene.ledger() == after
     assert await scene.cancel("next") == 1
-    assert await scene.run("tasks/ack_and_enqueue+jobs", place=2001, **end) == [0]
+    assert await scene.run("tasks/ack_and_enqueue+jobs", position=2001, **end) == [0]
     assert "next" not in (await scene.ledger()).bodies
     assert await scene.client.hget(scene.keys.finished, "q") == b"1"
 
@@ -842,8 +843,8 @@ async def test_second_end_of_a_job_adds_what_follows_it_once(scene: Scene) -> No
 async def test_ack_from_another_place_changes_nothing(scene: Scene) -> None:
     """That of an earlier claim of the same job."""
     before = await scene.ledger()
-    assert await scene.ack(place=1001) == [0]
-    assert await scene.nack("back", place=1001) == 0
+    assert await scene.ack(position=1001) == [0]
+    assert await scene.nack("back", position=1001) == 0
     assert await scene.say("held", 1001) == 0
     assert await scene.ledger() == before
 

@@ -48,13 +48,13 @@ class Member:
     Attributes:
         where: `ready`, `held`, `waiting`, `dead`, `succeeded`, `cancelled`, or `purged`.
         parent: The job that it runs after; empty for none.
-        place: Where its worker holds it.
+        position: Where its worker holds it.
         result: What it returned, once it has succeeded.
     """
 
     where: str
     parent: str = ""
-    place: int = 0
+    position: int = 0
     result: bytes = b""
 
 
@@ -274,7 +274,7 @@ class GroupsModel(RuleBasedStateMachine):
         for row in Row.read(self.claims, taken, queues, answer):
             member = members[row.id.decode()]
             assert member.where == "ready"
-            member.where, member.place = "held", row.place
+            member.where, member.position = "held", row.position
 
     @precondition(lambda self: self.found(0, "held"))
     @rule(pick=picks, result=st.sampled_from(["succeeded 1", "", "cancelled "]))
@@ -292,7 +292,7 @@ class GroupsModel(RuleBasedStateMachine):
             worker=self.worker,
             histories="",
             failed="1,",
-            jobs=(id_, member.place, result, 0, ""),
+            jobs=(id_, member.position, result, 0, ""),
         )
         member.where = "cancelled" if result == "cancelled " else "succeeded"
         member.result = result.removeprefix("succeeded ").strip().encode() or b"null"
@@ -312,7 +312,7 @@ class GroupsModel(RuleBasedStateMachine):
             self.queue,
             claimed=self.keys.claimed(self.worker),
             id=id_,
-            place=member.place,
+            position=member.position,
             verdict=verdict,
             delay_ms=0,
             reason='{"reason":"no"}',

@@ -64,8 +64,8 @@ class LimitsModel(RuleBasedStateMachine):
         self.keys = JobKeys(Keyspace("model"))
         self.queue = self.keys.queue("q")
         self.limits: dict[str, dict[str, int]] = {}  # job -> limit -> how many places it has
-        self.held: dict[str, dict[str, int]] = {}  # worker -> job -> place
-        self.lost: list[tuple[str, str, int]] = []  # worker, job and place, of what others may have now
+        self.held: dict[str, dict[str, int]] = {}  # worker -> job -> position
+        self.lost: list[tuple[str, str, int]] = []  # worker, job and position, of what others may have now
         self.numbers: Counter[str] = Counter()
         self.cancelling: set[str] = set()
         self.live: set[str] = set()
@@ -166,7 +166,7 @@ class LimitsModel(RuleBasedStateMachine):
                 inboxes=INBOXES,
                 worker=worker,
                 id=job,
-                place=at,
+                position=at,
                 outcome="",
                 ttl_ms=0,
                 name="",
@@ -519,7 +519,7 @@ class LimitsModel(RuleBasedStateMachine):
         status, *answer = self.run(command)
         assert status
         assert answer[0] < HELD_BACK_MS / 2
-        return {row.id.decode(): row.place for row in Row.read(number, answer[2], answer[3], answer[4:])}, status
+        return {row.id.decode(): row.position for row in Row.read(number, answer[2], answer[3], answer[4:])}, status
 
     def ack_of(self, worker: str, job: str, at: int) -> Command:
         """What ends a job that is done."""
@@ -545,7 +545,7 @@ class LimitsModel(RuleBasedStateMachine):
             self.queue,
             claimed=self.keys.claimed(worker),
             id=job,
-            place=at,
+            position=at,
             verdict=verdict,
             delay_ms=0,
             reason="{}" if verdict == "dead" else "",

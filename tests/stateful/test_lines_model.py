@@ -140,7 +140,7 @@ class LinesModel(RuleBasedStateMachine):
             self.keys.queue(queue),
             claimed=self.keys.claimed(worker),
             id=job,
-            place=at,
+            position=at,
             verdict=verdict,
             delay_ms=0,
             reason="",
@@ -287,7 +287,7 @@ class LinesModel(RuleBasedStateMachine):
         status, *answer = self.run(command)
         assert status
         for row in Row.read(self.numbers[worker], answer[2], answer[3], answer[4:]):
-            self.held[worker][row.id.decode()] = row.place
+            self.held[worker][row.id.decode()] = row.position
             self.begins(row.id.decode())
         return bool(status == 3)
 

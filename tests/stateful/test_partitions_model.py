@@ -142,14 +142,14 @@ class PartitionsModel(RuleBasedStateMachine):
             assert job not in self.held
             assert job not in self.ended
             assert all(self.lets_run(parent, job) for parent in self.after[job])
-            self.held[job] = row.place
+            self.held[job] = row.position
 
     @precondition(lambda self: self.held)
     @rule(pick=picks, succeeds=st.booleans())
     def end(self, pick: int, succeeds: bool) -> None:
         """A claimed job succeeds, and its result is not kept; or it fails for the last time."""
         job = list(self.held)[pick % len(self.held)]
-        keys, place = self.jobs.of_id(job), self.held.pop(job)
+        keys, position = self.jobs.of_id(job), self.held.pop(job)
         if succeeds:
             command = ACK_WITH_PLUGS(
                 keys,
@@ -159,7 +159,7 @@ class PartitionsModel(RuleBasedStateMachine):
                 worker="session.w",
                 histories="",
                 failed="1,",
-                jobs=(job, place, "succeeded 1", HOUR, ""),
+                jobs=(job, position, "succeeded 1", HOUR, ""),
             )
             assert self.run(command) != [0]
             self.ended[job] = "succeeded 1"
@@ -169,7 +169,7 @@ class PartitionsModel(RuleBasedStateMachine):
             keys.queue("q"),
             claimed=keys.claimed("session.w"),
             id=job,
-            place=place,
+            position=position,
             verdict="dead",
             delay_ms=0,
             reason="{}",

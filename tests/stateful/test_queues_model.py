@@ -257,7 +257,7 @@ class QueueModel(RuleBasedStateMachine):
         for _ in range(2):  # the second for a lost reply
             _, _, _, found, queue, *parts = self.run(command)
             assert [
-                (row.id.decode(), row.place, row.attempt) for row in Row.read(worker.number, found, queue, parts)
+                (row.id.decode(), row.position, row.attempt) for row in Row.read(worker.number, found, queue, parts)
             ] == expected
 
     @rule(pick=picks, which=picks, is_late=rarely)
@@ -287,7 +287,7 @@ class QueueModel(RuleBasedStateMachine):
             only,
             claimed=keys.claimed(worker.name),
             id=item,
-            place=at + is_late,
+            position=at + is_late,
             verdict=verdict,
             delay_ms=10**12,
             reason="{}",

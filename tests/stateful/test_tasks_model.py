@@ -65,7 +65,7 @@ class Worker:
     is_alive: bool = True
     number: int = 0
     last: list[str] = field(default_factory=list[str])  # claimed by the last claim
-    held: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])  # place and queue, in order
+    held: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])  # position and queue, in order
 
 
 class TasksModel(RuleBasedStateMachine):
@@ -440,9 +440,11 @@ class TasksModel(RuleBasedStateMachine):
 
     def report(self, worker: Worker, job: str, number: int) -> None:
         """Its progress; what was sent earlier changes nothing."""
-        claimed, (place, _) = self.keys.claimed(worker.name), worker.held[job]
+        claimed, (position, _) = self.keys.claimed(worker.name), worker.held[job]
         for each in (number, number - 1):
-            assert self.run(PROGRESS(self.keys, claimed=claimed, id=job, place=place, how_far=f"[{each}]", number=each))
+            assert self.run(
+                PROGRESS(self.keys, claimed=claimed, id=job, position=position, how_far=f"[{each}]", number=each)
+            )
         self.progress[job] = f"{number} [{number}]"
 
     @precondition(lambda self: any(worker.is_alive and worker.number for worker in self.workers))
@@ -483,7 +485,7 @@ class TasksModel(RuleBasedStateMachine):
         if not status:
             return None
         return [
-            (row.id.decode(), row.place, row.attempt, row.failures, bool(row.is_cancelled), row.queue.decode())
+            (row.id.decode(), row.position, row.attempt, row.failures, bool(row.is_cancelled), row.queue.decode())
             for row in Row.read(number, answer[2], answer[3], answer[4:])
         ]
 
@@ -523,7 +525,7 @@ class TasksModel(RuleBasedStateMachine):
             its,
             claimed=self.keys.claimed(worker.name),
             id=job,
-            place=at,
+            position=at,
             verdict=verdict,
             delay_ms=10**12,
             reason="{}",

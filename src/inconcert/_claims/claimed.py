@@ -44,7 +44,7 @@ class Row(Struct, frozen=True, gc=False):
 
     id: bytes
     body: bytes
-    place: int
+    position: int
     queue: bytes
     attempt: int = 1
     failures: int = 0
@@ -56,7 +56,7 @@ class Row(Struct, frozen=True, gc=False):
         """The rows of the answer to a claim: two parts of each, and after all of these more of some.
 
         Args:
-            number: The number of the claim, which their places begin with.
+            number: The number of the claim, which their positions begin with.
             count: How many there are.
             queues: The queue of all; or queues, with the number of those that come from each.
             parts: The rest of the answer.
@@ -65,11 +65,11 @@ class Row(Struct, frozen=True, gc=False):
         names: Iterable[Any] = repeat(queues)
         if isinstance(queues, list):
             names = chain.from_iterable(map(repeat, queues[::2], queues[1::2]))
-        places = range(first, first + count)
-        found = list(map(cls, parts[:size:2], parts[1:size:2], places, names))
-        for nth, place, *more in zip(*[iter(parts[size:])] * 6, strict=True):
+        positions = range(first, first + count)
+        found = list(map(cls, parts[:size:2], parts[1:size:2], positions, names))
+        for nth, position, *more in zip(*[iter(parts[size:])] * 6, strict=True):
             row = found[nth]
-            found[nth] = cls(row.id, row.body, place, row.queue, *more)
+            found[nth] = cls(row.id, row.body, position, row.queue, *more)
         return found
 
 
@@ -80,7 +80,7 @@ class _Claim(Struct, eq=False):
     id: str
     queue: str
     source: str
-    place: int
+    position: int
     attempt: int
     _failures: int
     _max_attempts: int  # how many may fail before it is dead-lettered
@@ -97,7 +97,7 @@ class ClaimState(_Claim, kw_only=True, eq=False):
         id: Which job or item.
         queue: The user's name of the queue that it was claimed from.
         source: The server's name of it.
-        place: Its place among the claims of its worker.
+        position: Its position among the claims of its worker.
         attempt: Which attempt this is, from 1.
         observers: Who is told what happens to it.
         unique: Its unique name while it is live; empty for none.

@@ -8,9 +8,9 @@ The reply of a heartbeat says how many claims the server knows.  A worker compar
 a row, and after each reconnect, because the numbers may be equal by chance.  What the server alone knows is requeued.
 What the worker alone knows is stopped if the server still has it, because then it runs again.
 
-A claim under way decides nothing.  A claim that is not answered yet has a place beyond those of the claims that are.
-An end that is not answered, or not confirmed, is known by its place.  Replies come in order, so an end that the server
-had not run when it compared is still unanswered when the comparison is read.
+A claim under way decides nothing.  A claim that is not answered yet has a position beyond those of the claims that are.
+An end that is not answered, or not confirmed, is known by its position.  Replies come in order, so an end that the
+server had not run when it compared is still unanswered when the comparison is read.
 """
 
 from collections.abc import Collection
@@ -24,35 +24,35 @@ from inconcert._redis.wire.call import Call
 if TYPE_CHECKING:  # it makes these
     from inconcert._claims.worker_lease import WorkerLease
 
-_PLACES = 1000  # of one claim; the claiming script has the same number
+_POSITIONS = 1000  # of one claim; the claiming script has the same number
 
 
 class StrayClaim(NamedTuple):
     """Something that a worker holds as the server knows it, and not as the worker does."""
 
     id: bytes  # which job or item
-    place: int
+    position: int
     queue: bytes  # the name of its queue
 
 
 class Comparison(Call):
     """The call that asks in what the server and a worker differ."""
 
-    __slots__ = ("_next_place", "_reconnects", "_worker")
+    __slots__ = ("_next_position", "_reconnects", "_worker")
 
     def __init__(
         self, worker: "WorkerLease[Any]", keys: ClaimKeys, held: Collection[ClaimState], number: int, reconnects: int
     ) -> None:
-        known = [part for claimed in held for part in (claimed.id, claimed.place)]
+        known = [part for claimed in held for part in (claimed.id, claimed.position)]
         super().__init__(COMPARE(keys, claimed=keys.claimed(worker.holder), held=known))
         self._worker = worker
-        self._next_place = number * _PLACES  # of its next claim, or of one that is not answered yet
+        self._next_position = number * _POSITIONS  # of its next claim, or of one that is not answered yet
         self._reconnects = reconnects
 
     def answered(self, reply: Reply) -> None:
         gone, beside = reply
-        strays = [stray for stray in rows(beside, StrayClaim) if stray.place < self._next_place]
-        strays.sort(key=lambda stray: stray.place, reverse=True)  # so that the first claimed comes to the front
-        answered = [place for place in gone if place < self._next_place]
+        strays = [stray for stray in rows(beside, StrayClaim) if stray.position < self._next_position]
+        strays.sort(key=lambda stray: stray.position, reverse=True)  # so that the first claimed comes to the front
+        answered = [position for position in gone if position < self._next_position]
         self._worker.compared(answered, strays, self._reconnects)
         super().answered(reply)

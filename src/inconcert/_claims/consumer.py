@@ -54,7 +54,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     def __init__(
         self,
         session: Session,
-        places: Sequence[tuple[ClaimKeys, Sequence[QueueKeys]]],
+        partitions: Sequence[tuple[ClaimKeys, Sequence[QueueKeys]]],
         *,
         to_the_front: bool = False,
         max_crashes: int = MAX_CRASHES,
@@ -72,7 +72,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
                 to_the_front=to_the_front,
                 max_crashes=max_crashes,
             )
-            for number, (keys, queues) in enumerate(places)
+            for number, (keys, queues) in enumerate(partitions)
         ]
         self._of_bell = {bell: partition for partition in self._partitions for bell in partition.bells}
         self._sleeper = session.bells.sleeper(tuple(self._of_bell))

@@ -104,9 +104,9 @@ class Ack(Call):
         self._worker = worker
         self._batch = batch
 
-    def places(self, worker: "WorkerLease[Any]") -> Iterable[int]:
-        """The places of the claims of this worker that it ends."""
-        return (ended.claimed.place for ended in self._batch if self._worker is worker)
+    def positions(self, worker: "WorkerLease[Any]") -> Iterable[int]:
+        """The positions of the claims of this worker that it ends."""
+        return (ended.claimed.position for ended in self._batch if self._worker is worker)
 
     def answered(self, reply: Reply) -> None:
         if ENDED_WITH_DEPENDENTS in reply:
@@ -136,13 +136,13 @@ def ack(worker: "WorkerLease[Any]", keys: ClaimKeys, inboxes: str, batch: list[E
     alike = [ended for ended in batch if ended.result == result and ended.ttl == ttl]
     jobs: list[Argument] = []
     for ended in alike:
-        jobs += (ended.claimed.id, ended.claimed.place)
+        jobs += (ended.claimed.id, ended.claimed.position)
     ids = cast("list[str]", jobs[::2])
     if len(alike) < len(batch):
         others = [ended for ended in batch if ended.result != result or ended.ttl != ttl]
         ids += [ended.claimed.id for ended in others]
         for ended in others:
-            jobs += (ended.claimed.id, ended.claimed.place, ended.result, milliseconds(ended.ttl))
+            jobs += (ended.claimed.id, ended.claimed.position, ended.result, milliseconds(ended.ttl))
         batch = alike + others
     command = ACK(
         keys,
@@ -160,16 +160,16 @@ def ack(worker: "WorkerLease[Any]", keys: ClaimKeys, inboxes: str, batch: list[E
 class Nack(Call):
     """The call that requeues or dead-letters something."""
 
-    __slots__ = ("_worker", "place")
+    __slots__ = ("_worker", "position")
 
-    def __init__(self, worker: "WorkerLease[Any]", command: Command, place: int) -> None:
+    def __init__(self, worker: "WorkerLease[Any]", command: Command, position: int) -> None:
         super().__init__(command, must_run=True)
         self._worker = worker
-        self.place = place
+        self.position = position
 
-    def places(self, worker: "WorkerLease[Any]") -> Iterable[int]:
-        """The place of the claim that it ends, if it is one of this worker."""
-        return (self.place,) if self._worker is worker else ()
+    def positions(self, worker: "WorkerLease[Any]") -> Iterable[int]:
+        """The position of the claim that it ends, if it is one of this worker."""
+        return (self.position,) if self._worker is worker else ()
 
     def answered(self, reply: Reply) -> None:
         if reply == ENDED_WITH_DEPENDENTS:

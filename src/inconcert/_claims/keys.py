@@ -94,7 +94,7 @@ class ClaimKeys(ABC):
         vars(self).update(zip(names := key_names(type(self)), parts(*names), strict=True))
 
     def claimed(self, worker: str) -> str:
-        """The hash of what this worker has claimed: id -> 'place attempt since_ms queue-name'; the places rise."""
+        """The hash of what this worker has claimed: id -> 'position attempt since_ms queue-name'; they rise."""
         return self._parts(f"claimed:{worker}")[0]
 
     @abstractmethod

@@ -23,16 +23,16 @@ async def unsettle(session: Session, keys_of: Callable[[str], ClaimKeys], settle
 
     What others have been told of is lost: a job of a group, or one that others ran after.
     """
-    places: dict[tuple[ClaimKeys, str], list[ClaimState]] = {}
+    of_queues: dict[tuple[ClaimKeys, str], list[ClaimState]] = {}
     lost: list[str] = []
     for claimed in settled:
         claimed.leave_unsettled()
         if claimed.stored:
-            places.setdefault((keys_of(claimed.id), claimed.source), []).insert(0, claimed)
+            of_queues.setdefault((keys_of(claimed.id), claimed.source), []).insert(0, claimed)
         else:
             lost.append(claimed.id)
     requeued: list[str] = []
-    for (keys, queue), all_there in places.items():
+    for (keys, queue), all_there in of_queues.items():
         for portion in _portions(all_there):
             back = await _requeue(session, keys, queue, portion)
             requeued += back

@@ -92,7 +92,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._passed_over = 0  # of the dead workers, by the next heartbeat
         self._number = 1
         self.is_behind = False  # whether the last claim returned all that it asked for, so there may be more
-        self._held: dict[int, C] = {}  # by place: one that was lost may be claimed again before that is known
+        self._held: dict[int, C] = {}  # by position: one that was lost may be claimed again before that is known
         self._reconnects = session.reconnects  # as of the last comparison
         self._differs = False  # whether the server held another number of claims at the last heartbeat
         self._suspects = suspects or Suspects()
@@ -225,7 +225,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def holds(self, claimed: ClaimState) -> bool:
         """True if no end of it was sent yet, and it is not lost."""
-        return self._held.get(claimed.place) is claimed
+        return self._held.get(claimed.position) is claimed
 
     def unconfirmed(self, ends: Iterable[Ended | Nack]) -> None:
         """Note that these may not have reached the server: while this worker is alive, nothing else ends them."""
@@ -288,9 +288,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         if self.is_lost:
             return
         self._reconnects = reconnects
-        stopped = [claimed for place in gone if (claimed := self._held.pop(place, None)) is not None]
+        stopped = [claimed for position in gone if (claimed := self._held.pop(position, None)) is not None]
         ending = self._ending()
-        forgotten = [stray for stray in strays if stray.place not in ending]
+        forgotten = [stray for stray in strays if stray.position not in ending]
         if stopped or forgotten:
             _log.warning(
                 "worker %s holds other jobs or items than the server knows; requeued: %d, stopped: %d",
@@ -302,10 +302,10 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self._suspects.remove(claimed.id)
             claimed.lose()
         for stray in forgotten:
-            self._send_nack(stray.id.decode(), stray.place, stray.queue.decode(), "back")
+            self._send_nack(stray.id.decode(), stray.position, stray.queue.decode(), "back")
 
     def clock_held(self, at_ms: int, asked_at: float) -> None:
-        """Process the reply of a command that lets the lease clock stand still, in place of a heartbeat."""
+        """Process the reply of a command that lets the lease clock stand still, in position of a heartbeat."""
         if not self.is_lost:
             self._deadline = max(self._deadline, self._deadline_at(at_ms, asked_at))
             self.renew_at = next_renewal(self.deadline)
@@ -368,7 +368,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         endings: list[tuple[C, Ending]] = []
         for row in rows:
             claimed, ending = self._read(row, now_ms)
-            self._held[claimed.place] = claimed
+            self._held[claimed.position] = claimed
             if ending is not None:
                 endings.append((claimed, ending))
                 continue
@@ -388,16 +388,16 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self._session.channel.submit(Comparison(self, self._keys, held, self._number, reconnects))
 
     def _ending(self) -> set[int]:
-        """The places of claims whose end is not answered yet, or not confirmed."""
-        places = {end.claimed.place if isinstance(end, Ended) else end.place for end in self._unconfirmed}
+        """The positions of claims whose end is not answered yet, or not confirmed."""
+        positions = {end.claimed.position if isinstance(end, Ended) else end.position for end in self._unconfirmed}
         for call in self._ends_under_way():
-            places.update(call.places(self))
-        return places
+            positions.update(call.positions(self))
+        return positions
 
     def _ends_under_way(self) -> list[Ack | Nack]:
         """The calls of this worker that end claims, and are not answered yet."""
         ends = (call for call in self._session.channel.under_way() if isinstance(call, Ack | Nack))
-        return [call for call in ends if any(True for _ in call.places(self))]
+        return [call for call in ends if any(True for _ in call.positions(self))]
 
     def _end_again(self) -> None:
         """Repeat what was not confirmed; what the server knows already changes nothing."""
@@ -408,7 +408,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         for end in ends:
             if isinstance(end, Nack):
                 with suppress(NotConnected):
-                    self._session.channel.submit(Nack(self, end.command, end.place))
+                    self._session.channel.submit(Nack(self, end.command, end.position))
 
     def _end(self, ended: Ended) -> None:
         """Acknowledge it at the end of this turn of the loop; or now, if its consumer has nothing to send with it."""
@@ -423,17 +423,17 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
                 self._session.loop.call_soon(self._turn_ends)
 
     def _let_go(self, claimed: ClaimState) -> None:
-        self._held.pop(claimed.place, None)
+        self._held.pop(claimed.position, None)
         if self._suspects.held and self._suspects.remove(claimed.id):
             self.owner.on_room()
 
     def _nack(self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
-        call = self._send_nack(claimed.id, claimed.place, claimed.source, verdict, delay=delay, reason=reason)
+        call = self._send_nack(claimed.id, claimed.position, claimed.source, verdict, delay=delay, reason=reason)
         self._let_go(claimed)
         return call
 
     def _send_nack(
-        self, id_: str, place: int, source: str, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b""
+        self, id_: str, position: int, source: str, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b""
     ) -> Nack:
         queue = self._by_name[source]
         command = self._keys.scripts.nack(
@@ -441,7 +441,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             queue,
             claimed=self.claimed_key,
             id=id_,
-            place=place,
+            position=position,
             verdict=verdict,
             delay_ms=milliseconds(delay),
             reason=reason,
@@ -449,7 +449,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             inboxes=self._session.inboxes(self._keys.bodies),
             worker=self.holder,
         )
-        call = Nack(self, command, place)
+        call = Nack(self, command, position)
         self._session.channel.submit(call)
         return call
 
@@ -477,7 +477,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
                     self._send([ended], call_of)
             else:
                 [ended] = batch
-                self._held[ended.claimed.place] = cast("C", ended.claimed)  # its caller ends it otherwise
+                self._held[ended.claimed.position] = cast("C", ended.claimed)  # its caller ends it otherwise
                 if ended.was_held is None:
                     ended.claimed.not_sent(error)
                 elif not ended.was_held.done():

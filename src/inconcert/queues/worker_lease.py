@@ -86,7 +86,7 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
             claimed=self.claimed_key,
             inboxes=self._session.inboxes(self._keys.bodies),
             worker=self.holder,
-            items=[part for ended in batch for part in (ended.claimed.id, ended.claimed.place)],
+            items=[part for ended in batch for part in (ended.claimed.id, ended.claimed.position)],
         )
         return _Ack(self, command, batch)
 
@@ -105,7 +105,7 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
             id_,
             self._terms.name,
             row.queue.decode(),
-            row.place,
+            row.position,
             row.attempt,
             row.failures,
             self._terms.max_attempts,

@@ -16,11 +16,11 @@
 -- ARGV  result     of the jobs that end alike, or ''; these are the first ones
 -- ARGV  ttl_ms     of each of these
 -- @end
--- ARGV  jobs..     id and place of each job, at most 500 of them; then, unless it ends alike, result or '', ttl_ms, and with
+-- ARGV  jobs..     id and position of each job, at most 500 of them; then, unless it ends alike, result or '', ttl_ms, and with
 --                  plugs unique name or ''; a result is kept for ttl_ms; for 60 s if that is less than 1 s and somebody
 --                  waits for it
 -- MOVES    claimed: done cancelled; delayed: admitted
--- RETURNS  {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told; without plugs 3 if
+-- RETURNS  {1 or 0, ...}: for each job whether the worker held it at this position; 2 if others are to be told; without plugs 3 if
 --          it has more than waiters, and nothing was changed: it is for the form with plugs
 -- TWICE    0 for each: it is done already
 -- COST     O(N), N jobs given, their steps and messages

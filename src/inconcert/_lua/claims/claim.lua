@@ -5,8 +5,8 @@
 -- @end
 -- KEYS  states paused
 -- KEYS  bodies workers claimed facts clock alive queues..
---       claimed: hash  id -> 'place attempt since_ms queue-name', and '#' -> 'number id ...' of the last claim; of this
---         worker; the places rise from job to job
+--       claimed: hash  id -> 'position attempt since_ms queue-name', and '#' -> 'number id ...' of the last claim; of this
+--         worker; the positions rise from job to job
 --       queues: list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV  worker    string
 -- ARGV  number    integer > 0, one more with each claim of this worker
@@ -14,12 +14,12 @@
 -- ARGV  suspects  number, 1 or 0: how many jobs it may take with which two workers have died
 -- ARGV  names..   of each queue, in the same order
 -- MOVES    queue: claimed held_back; delayed: admitted
--- RETURNS  {1, next_ms, claimed_ms, count, queues, id, body, ..., nth, place, attempt, failed, is_cancelled, flags, ...}:
+-- RETURNS  {1, next_ms, claimed_ms, count, queues, id, body, ..., nth, position, attempt, failed, is_cancelled, flags, ...}:
 --          milliseconds until there is something to do again, such as a delayed job that is due, -1 if there is nothing; when
 --          these jobs were claimed, by the first run; how many; the name of the queue of all, or {queue-name, how many, ...};
 --          each job; then more of those that were tried before, have flags, see flag.lua, or that somebody wants cancelled:
---          which of the jobs it is, from 0, its place, which attempt this is, and how many attempts failed. There is more of
---          each that is answered again; the place of any other is 1000 number + 1 for the first, and so on
+--          which of the jobs it is, from 0, its position, which attempt this is, and how many attempts failed. There is more of
+--          each that is answered again; the position of any other is 1000 number + 1 for the first, and so on
 --          | {2, ...}: the same, and limits are in use: without plugs it has stopped at a job that has some
 --          | {3, ...}: the same, and tasks/let_in may let some come
 --          | {0}: this worker was presumed dead
@@ -58,7 +58,7 @@ end
 
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
 local ready, rung, next_ms = {}, {}, -1
-local ranked = {}  -- places of ids that have a priority, by queue
+local ranked = {}  -- scores of ids that have a priority, by queue
 local is_plain = redis.call('EXISTS', paused, facts) == 0
 local some_are_paused = not is_plain and redis.call('EXISTS', paused) == 1
 local some_have_facts = not is_plain and redis.call('HLEN', facts) > 0
@@ -89,16 +89,16 @@ end
 
 -- Take: what the last claim took if this is the same again, otherwise from the queues.
 local ids, texts, taken, bytes = {}, {}, 0, 0  -- bytes of all that is claimed
-local old_places, state_of = {}, {}  -- of a claim that comes again
+local old_positions, state_of = {}, {}  -- of a claim that comes again
 local names, last_of = {}, {}  -- of each queue from which some are taken, one after the other; of these the last
 local claimed_ms = now_ms
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
-    local place, since, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ (%d+) (.*)$')
-    if place then
+    local position, since, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ (%d+) (.*)$')
+    if position then
       claimed_ms = tonumber(since)
       taken = taken + 1
-      ids[taken], texts[taken], old_places[taken] = id, redis.call('HGET', bodies, id), place
+      ids[taken], texts[taken], old_positions[taken] = id, redis.call('HGET', bodies, id), position
       state_of[taken], bytes = redis.call('HGET', states, id), bytes + #(texts[taken] or '')
       if names[#names] ~= name then
         names[#names + 1] = name
@@ -190,9 +190,9 @@ else
       ready[i] = 0
     else
       for n = #left, 1, -1 do
-        local place = ranked[i] and ranked[i][left[n]]
-        if place then
-          redis.call('ZADD', KEYS[i + 2], place, left[n])
+        local score = ranked[i] and ranked[i][left[n]]
+        if score then
+          redis.call('ZADD', KEYS[i + 2], score, left[n])
         else
           redis.call('LPUSH', KEYS[i], left[n])
         end
@@ -244,8 +244,8 @@ for k, name in ipairs(names) do
     running[2 * i - 1], running[2 * i] = id, is_cancelled and 'cancelling ' .. worker or runs
     local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
     answer[at + 1], answer[at + 2] = id, texts[i]
-    if facts_of[i] or old_places[i] then
-      answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, tonumber(old_places[i] or number * 1000 + i), attempt
+    if facts_of[i] or old_positions[i] then
+      answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, tonumber(old_positions[i] or number * 1000 + i), attempt
       answer[last_part + 4], answer[last_part + 5], answer[last_part + 6] = failed, is_cancelled and 1 or 0, flags
       last_part = last_part + MORE
     end

@@ -2,28 +2,28 @@
 --
 -- KEYS  claimed bodies
 --       claimed: hash, of this worker
--- ARGV  held..  id, place: of each job, or item, that the worker knows that it holds
--- RETURNS  {{place, ...}, {id, place, queue-name, ...}}: of the given ones, those that it does not hold, and that are to be
+-- ARGV  held..  id, position: of each job, or item, that the worker knows that it holds
+-- RETURNS  {{position, ...}, {id, position, queue-name, ...}}: of the given ones, those that it does not hold, and that are to be
 --          had by others; then each that it holds beside the given ones
 -- TWICE    the same; nothing is changed
 -- COST     O(N + C), N jobs given, C claimed
-local entries, place_of, name_of = redis.call('HGETALL', claimed), {}, {}
+local entries, position_of, name_of = redis.call('HGETALL', claimed), {}, {}
 for i = 1, #entries, 2 do
   if entries[i] ~= '#' then
-    place_of[entries[i]], name_of[entries[i]] = string.match(entries[i + 1], '^(%d+) %d+ %d+ (.*)$')
+    position_of[entries[i]], name_of[entries[i]] = string.match(entries[i + 1], '^(%d+) %d+ %d+ (.*)$')
   end
 end
 local gone, beside = {}, {}
 for i = HELD, #ARGV, 2 do
-  local id, place = ARGV[i], ARGV[i + 1]
-  if place_of[id] == place then
-    place_of[id] = nil
+  local id, position = ARGV[i], ARGV[i + 1]
+  if position_of[id] == position then
+    position_of[id] = nil
   elseif redis.call('HEXISTS', bodies, id) == 1 then
-    gone[#gone + 1] = tonumber(place)
+    gone[#gone + 1] = tonumber(position)
   end
 end
-for id, place in pairs(place_of) do
-  for _, part in ipairs({id, tonumber(place), name_of[id]}) do
+for id, position in pairs(position_of) do
+  for _, part in ipairs({id, tonumber(position), name_of[id]}) do
     beside[#beside + 1] = part
   end
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS  bodies claimed..
 --       claimed: hash, of each worker
--- RETURNS  {count, nth, id, 'place attempt since_ms queue-name', body, ...}: of how many of the workers this is all, then
+-- RETURNS  {count, nth, id, 'position attempt since_ms queue-name', body, ...}: of how many of the workers this is all, then
 --          each job: whose it is, counted from 0, and the first 1,024 bytes of its body; the rest are for another call if
 --          these have 1 MiB
 -- TWICE    the same; nothing is changed

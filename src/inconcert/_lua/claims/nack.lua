@@ -7,7 +7,7 @@
 -- @end
 -- PLUGS on_release on_back on_failure on_end on_dead
 -- ARGV  id        string
--- ARGV  place     integer, as it was claimed
+-- ARGV  position  integer, as it was claimed
 -- ARGV  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
 --                 no attempt | 'later', 'asleep' likewise: it comes later | 'crash' its worker ends with it: it comes at once | 'dead' it gave
 --                 up | 'undo' it ends as the reason says, once it is undone: it comes at once | 'undone' it gave up, and is undone
@@ -17,7 +17,7 @@
 -- ARGV  inboxes   what the channel of each session's inbox begins with
 -- ARGV  worker    string
 -- MOVES    claimed: retry later asleep again back crash undo dead undone; delayed: admitted; new: put_after
--- RETURNS  1 done | 2 done, and others are to be told | 0 the worker does not hold it at this place
+-- RETURNS  1 done | 2 done, and others are to be told | 0 the worker does not hold it at this position
 -- TWICE    0: it is not held any more
 -- COST     O(log N), N jobs delayed or dead
 -- @include server_time
@@ -33,7 +33,7 @@
 -- @include read_reason
 -- @end
 local claim = redis.call('HGET', claimed, id)
-if not claim or string.match(claim, '^%d+') ~= place then
+if not claim or string.match(claim, '^%d+') ~= position then
   return 0
 end
 -- Where it may go is read before anything is changed: a key that is not ours stops the script here.

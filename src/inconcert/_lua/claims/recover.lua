@@ -48,11 +48,11 @@ local jobs, back, buried, told = {}, 0, {}, 0
 local entries = redis.call('HGETALL', claimed)
 for i = 1, #entries, 2 do
   if entries[i] ~= '#' then
-    local place, attempts, began_ms, name = string.match(entries[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
-    jobs[#jobs + 1] = {id = entries[i], place = tonumber(place), queue = name, attempts = attempts, began_ms = began_ms}
+    local position, attempts, began_ms, name = string.match(entries[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
+    jobs[#jobs + 1] = {id = entries[i], position = tonumber(position), queue = name, attempts = attempts, began_ms = began_ms}
   end
 end
-table.sort(jobs, function(one, other) return one.place > other.place end)  -- so that the first claimed comes to the front
+table.sort(jobs, function(one, other) return one.position > other.position end)  -- so that the first claimed comes to the front
 for _, job in ipairs(jobs) do
   local id, queues = job.id, queues_of[job.queue]
   if queues then

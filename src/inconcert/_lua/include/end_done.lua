@@ -1,6 +1,6 @@
--- Ends jobs that are done, or were cancelled while they ran: those that their worker holds at these places.
--- `given` has the id and place of each, result and ttl_ms, and with plugs its unique name, from `first` on; `results` the keys
--- of their results, in the same order.  Without plugs, the first ones may have only id and place there, and `more` has
+-- Ends jobs that are done, or were cancelled while they ran: those that their worker holds at these positions.
+-- `given` has the id and position of each, result and ttl_ms, and with plugs its unique name, from `first` on; `results` the keys
+-- of their results, in the same order.  Without plugs, the first ones may have only id and position there, and `more` has
 -- the `result` and `ttl_ms` of these.  With plugs, it has in `queues` the list, bell and delayed of each queue from
 -- which those come that have limits, in `histories` 'NUMBER ENQUEUED_MS MOST:TASK[+],' of each that is to be in a history, and
 -- in `attempts` a key for those of each of which some failed, by its number.
@@ -13,11 +13,11 @@
 local function end_done(keys, inboxes, worker, given, first, results, more)
   local SHORTEST_TTL_MS, WAITERS_TTL_MS = 1000, 60000  -- a result that is kept for less is kept so long for those that wait
 
-  local all, places, ends = {}, {}, {}  -- ends: where in `given` the result of each is, if it has its own
+  local all, positions, ends = {}, {}, {}  -- ends: where in `given` the result of each is, if it has its own
   -- @only plain
   local FIELDS = 4
   for n = 1, (FIELDS * #results - (#given - first + 1)) / 2 do
-    all[n], places[n], first = given[first], given[first + 1], first + 2
+    all[n], positions[n], first = given[first], given[first + 1], first + 2
   end
   -- @end
   -- @only jobs
@@ -25,16 +25,16 @@ local function end_done(keys, inboxes, worker, given, first, results, more)
   -- @end
   for i = first, #given, FIELDS do
     local n = #all + 1
-    all[n], places[n], ends[n] = given[i], given[i + 1], i + 2
+    all[n], positions[n], ends[n] = given[i], given[i + 1], i + 2
   end
   local facts_of = redis.call('EXISTS', keys.facts) == 1 and redis.call('HMGET', keys.facts, unpack(all)) or {}
   local answer, held, counts = {}, 0, {}  -- counts: ' attempt since queue-name' -> how many
   local claims, rest = redis.call('HMGET', keys.claimed, unpack(all)), ''
   for n, claim in ipairs(claims) do
-    local place = places[n]
-    local is_held = claim == place .. rest  -- most of those that end together were claimed together
-    if claim and not is_held and string.match(claim, '^%d+') == place then
-      is_held, rest = true, string.sub(claim, #place + 1)
+    local position = positions[n]
+    local is_held = claim == position .. rest  -- most of those that end together were claimed together
+    if claim and not is_held and string.match(claim, '^%d+') == position then
+      is_held, rest = true, string.sub(claim, #position + 1)
     end
     answer[n] = is_held and 1 or 0
     -- @only plain

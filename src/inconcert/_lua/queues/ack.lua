@@ -5,9 +5,9 @@
 -- PLUGS on_end
 -- ARGV  inboxes  what the channel of each session's inbox begins with
 -- ARGV  worker   string
--- ARGV  items..  id, place: for each item, at most 500 of them
+-- ARGV  items..  id, position: for each item, at most 500 of them
 -- MOVES    claimed: done
--- RETURNS  {1 or 0, ...}: for each item whether the worker held it at this place
+-- RETURNS  {1 or 0, ...}: for each item whether the worker held it at this position
 -- TWICE    0 for each: it is done already
 -- COST     O(N), N items given
 local all, answer, held, failed = {}, {}, {}, {}
@@ -15,8 +15,8 @@ for i = ITEMS, #ARGV, 2 do
   all[#all + 1] = ARGV[i]
 end
 for n, claim in ipairs(redis.call('HMGET', claimed, unpack(all))) do
-  local place, attempt = string.match(claim or '', '^(%d+) (%d+)')
-  local is_held = place == ARGV[ITEMS + 2 * n - 1]
+  local position, attempt = string.match(claim or '', '^(%d+) (%d+)')
+  local is_held = position == ARGV[ITEMS + 2 * n - 1]
   answer[n] = is_held and 1 or 0
   held[#held + 1] = is_held and all[n] or nil
   failed[#failed + 1] = is_held and attempt ~= '1' and all[n] or nil  -- or its worker died: only of such there are facts

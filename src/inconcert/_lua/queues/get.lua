@@ -1,14 +1,14 @@
 -- queues/get: take items from a queue for a worker.
 --
 -- KEYS  bodies workers claimed facts clock alive queue bell delayed
---       claimed: hash  id -> 'place attempt since_ms ', and '#' -> 'number id ...' of the last claim; of this worker; the
---         places rise from item to item
+--       claimed: hash  id -> 'position attempt since_ms ', and '#' -> 'number id ...' of the last claim; of this worker; the
+--         positions rise from item to item
 -- ARGV  worker    string
 -- ARGV  number    integer > 0, one more with each claim of this worker
 -- ARGV  count     number from 1 to 500; fewer are claimed if they have 1 MiB
 -- ARGV  suspects  number, 1 or 0: how many items it may take with which two workers have died
 -- MOVES    queue: claimed
--- RETURNS  {1, next_ms, claimed_ms, count, '', id, body, ..., nth, place, attempt, failed, 0, '', ...}: as claims/claim does
+-- RETURNS  {1, next_ms, claimed_ms, count, '', id, body, ..., nth, position, attempt, failed, 0, '', ...}: as claims/claim does
 --          | {0}: this worker was presumed dead
 -- TWICE    the items of the first run again, as far as they are not done, and no others; none after a later claim
 -- COST     O(log D + count), D delayed items; it looks at about 1,000 ids
@@ -39,14 +39,14 @@ if some_have_facts then  -- or some are delayed; most of the time neither is so
 end
 
 -- Take: what the last claim took if this is the same again, otherwise from the queue.
-local ids, texts, places, known, bytes = {}, {}, {}, {}, 0  -- places: those of a claim that comes again
+local ids, texts, positions, known, bytes = {}, {}, {}, {}, 0  -- positions: those of a claim that comes again
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
-    local place, since = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ (%d+)')
-    if place then
+    local position, since = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ (%d+)')
+    if position then
       now_ms = since
       ids[#ids + 1], texts[#ids + 1], known[#ids + 1] = id, redis.call('HGET', bodies, id), redis.call('HGET', facts, id)
-      places[#ids], bytes = place, bytes + #(texts[#ids] or '')
+      positions[#ids], bytes = position, bytes + #(texts[#ids] or '')
     end
   end
   next_ms = #ids < count and ready > 0 and 0 or next_ms  -- as the first run may have said
@@ -90,13 +90,13 @@ for i, id in ipairs(ids) do
     failures, crashes = string.match(known[i], '^%l*%d? (%d+) (%d+)')
     attempt = failures + crashes + 1
   end
-  local place = places[i] or string.format('%s%03d', number, i)
-  if known[i] or places[i] then
-    answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, tonumber(place), tonumber(attempt)
+  local position = positions[i] or string.format('%s%03d', number, i)
+  if known[i] or positions[i] then
+    answer[last_part + 1], answer[last_part + 2], answer[last_part + 3] = i - 1, tonumber(position), tonumber(attempt)
     answer[last_part + 4], answer[last_part + 5], answer[last_part + 6] = tonumber(failures), 0, ''
     last_part = last_part + MORE
   end
-  claims[2 * i + 1], claims[2 * i + 2] = id, place .. ' ' .. attempt .. ' ' .. now_ms .. ' '
+  claims[2 * i + 1], claims[2 * i + 2] = id, position .. ' ' .. attempt .. ' ' .. now_ms .. ' '
   local at = HEAD + FIELDS * (i - 1)
   answer[at + 1], answer[at + 2] = id, texts[i]
 end

@@ -9,14 +9,14 @@
 -- ARGV  inboxes    what the channel of each session's inbox begins with
 -- ARGV  worker     string
 -- ARGV  id         string
--- ARGV  place      integer, as it was claimed
+-- ARGV  position   integer, as it was claimed
 -- ARGV  outcome    'succeeded JSON', or '' to keep none
 -- ARGV  ttl_ms     integer >= 0, for which its result is kept
 -- ARGV  name       unique name, or ''
 -- ARGV  histories  '1 ENQUEUED_MS MOST:TASK[+],' if it is to be in the history of its task, or ''
 -- ARGV  jobs..     id, envelope, delay_ms, queue name: for each that follows, 1 to 100
 -- MOVES    claimed: done; delayed: admitted; new: enqueued put_off
--- RETURNS  {1 or 0}: whether the worker held it at this place; 2 if others are to be told
+-- RETURNS  {1 or 0}: whether the worker held it at this position; 2 if others are to be told
 -- TWICE    {0}: it is done already, and nothing is added
 -- COST     O(N log D), N jobs that follow, D delayed jobs of their queues
 -- @include server_time
@@ -32,7 +32,7 @@ for i = QUEUES, #KEYS, PARTS do
   redis.call('LLEN', KEYS[i + 1])
   redis.call('ZCARD', KEYS[i + 2])
 end
-local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name}, 1, {result},
+local answer = end_done(keys, inboxes, worker, {id, position, outcome, ttl_ms, name}, 1, {result},
   {queues = {queue, bell, delayed, facts = facts}, histories = histories, attempts = {kept_attempts}})
 if answer[1] == 0 then
   return answer

@@ -5,25 +5,25 @@
 --       stream: hash  run: when its attempt began here, server ms, rising; by: 'WORKER PLACE'; attempt; last: number of
 --         the latest item; bytes of all items that are kept
 --       items: list  signed JSON, the latest has the number `last`; at most 10,000, and 16 MiB
--- ARGV  id       string
--- ARGV  worker   string
--- ARGV  place    integer, as it was claimed
--- ARGV  attempt  integer
--- ARGV  first    number from 1: the number of the first of these items in this attempt
--- ARGV  ttl_ms   integer > 0: how long all is kept after this call
--- ARGV  channel  channel that announces new items of the job
--- ARGV  added..  the items, signed JSON; at most 500
--- RETURNS  1 added | 0 the worker does not hold it at this place
+-- ARGV  id        string
+-- ARGV  worker    string
+-- ARGV  position  integer, as it was claimed
+-- ARGV  attempt   integer
+-- ARGV  first     number from 1: the number of the first of these items in this attempt
+-- ARGV  ttl_ms    integer > 0: how long all is kept after this call
+-- ARGV  channel   channel that announces new items of the job
+-- ARGV  added..   the items, signed JSON; at most 500
+-- RETURNS  1 added | 0 the worker does not hold it at this position
 -- TWICE    the same, and nothing is added, even if more items were added in between
 -- COST     O(N + D), N items given, D dropped; and the processes that follow the stream
 -- @include server_time
 -- @include publish
 local MOST, MOST_BYTES = 10000, 16777216
 
-if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
+if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= position then
   return 0
 end
-local by = worker .. ' ' .. place
+local by = worker .. ' ' .. position
 local before, run, last, bytes = unpack(redis.call('HMGET', stream, 'by', 'run', 'last', 'bytes'))
 local length = redis.call('LLEN', items)
 run, last, bytes = tonumber(run or 0), tonumber(last or 0), length > 0 and tonumber(bytes or 0) or 0

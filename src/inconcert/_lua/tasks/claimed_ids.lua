@@ -2,17 +2,17 @@
 --
 -- KEYS  claimed
 --       claimed: hash, of this worker
--- ARGV  last   number, the place of the last one; 0 to begin
+-- ARGV  last   number, the position of the last one; 0 to begin
 -- ARGV  limit  number from 1 to 250
--- RETURNS  {id, 'place attempt since_ms queue-name', ...}
+-- RETURNS  {id, 'position attempt since_ms queue-name', ...}
 -- TWICE    the same, if it has claimed nothing since; nothing is changed
 -- COST     O(C log C), C jobs claimed
 local entries = redis.call('HGETALL', claimed)
 local found = {}
 for n = 1, #entries, 2 do
-  local place = entries[n] ~= '#' and tonumber(string.match(entries[n + 1], '^%d+')) or 0
-  if place > last then
-    found[#found + 1] = {place, entries[n], entries[n + 1]}
+  local position = entries[n] ~= '#' and tonumber(string.match(entries[n + 1], '^%d+')) or 0
+  if position > last then
+    found[#found + 1] = {position, entries[n], entries[n + 1]}
   end
 end
 table.sort(found, function(one, other)

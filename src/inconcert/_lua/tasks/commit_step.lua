@@ -2,15 +2,15 @@
 --
 -- KEYS  claimed facts steps stepped
 --       claimed: hash, of this worker
--- ARGV  id      string
--- ARGV  place   integer, as it was claimed
--- ARGV  number  integer from 1 to 2,000, one more with each step of the job
--- ARGV  step    signed JSON
--- RETURNS  1 kept | 0 the worker does not hold it at this place
+-- ARGV  id        string
+-- ARGV  position  integer, as it was claimed
+-- ARGV  number    integer from 1 to 2,000, one more with each step of the job
+-- ARGV  step      signed JSON
+-- RETURNS  1 kept | 0 the worker does not hold it at this position
 -- TWICE    the same, and nothing is changed, even if later steps were kept in between
 -- COST     O(1)
 -- @include flag
-if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
+if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= position then
   return 0
 end
 flag(facts, id, 's')

@@ -2,13 +2,13 @@
 --
 -- KEYS  claimed facts undo
 --       claimed: hash, of this worker
--- ARGV  id     string
--- ARGV  place  integer, as it was claimed
--- RETURNS  what is noted of it | '' the worker does not hold it at this place
+-- ARGV  id        string
+-- ARGV  position  integer, as it was claimed
+-- RETURNS  what is noted of it | '' the worker does not hold it at this position
 -- TWICE    the same, and nothing is changed
 -- COST     O(1)
 -- @include flag
-if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
+if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= position then
   return ''
 end
 flag(facts, id, 'u')

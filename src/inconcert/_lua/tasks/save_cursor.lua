@@ -2,16 +2,16 @@
 --
 -- KEYS  claimed facts steps stepped
 --       claimed: hash, of this worker
--- ARGV  id      string
--- ARGV  place   integer, as it was claimed
--- ARGV  number  integer from 1 to 1,000, one for each loop of the job
--- ARGV  count   integer, higher each time
--- ARGV  step    signed JSON
--- RETURNS  1 kept, or it was further already | 0 the worker does not hold it at this place
+-- ARGV  id        string
+-- ARGV  position  integer, as it was claimed
+-- ARGV  number    integer from 1 to 1,000, one for each loop of the job
+-- ARGV  count     integer, higher each time
+-- ARGV  step      signed JSON
+-- RETURNS  1 kept, or it was further already | 0 the worker does not hold it at this position
 -- TWICE    the same, and nothing is changed, even if a later one was kept in between
 -- COST     O(1)
 -- @include flag
-if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
+if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= position then
   return 0
 end
 flag(facts, id, 's')

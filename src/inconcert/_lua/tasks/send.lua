@@ -46,10 +46,10 @@ local function send()
   if tonumber(count) >= MOST or bytes + #message > MOST_BYTES then
     return 3
   end
-  local place = string.match(redis.call('HGET', states, id) or '', '^delayed (.*)$')
-  local wakes = place and is_awaited()
-  if wakes and place ~= queue_name then
-    return 2, place
+  local delayed_in = string.match(redis.call('HGET', states, id) or '', '^delayed (.*)$')
+  local wakes = delayed_in and is_awaited()
+  if wakes and delayed_in ~= queue_name then
+    return 2, delayed_in
   elseif wakes then
     -- Where it may go is read before anything is changed: a foreign key stops the script here.
     -- @guard queue:list bell:list
@@ -66,9 +66,9 @@ local function send()
   return 1
 end
 
-local done, place = send()
+local done, other_queue = send()
 if done == 2 then
-  return {2, place}
+  return {2, other_queue}
 end
 remember(recent, older, request, done)
 return {done, ''}

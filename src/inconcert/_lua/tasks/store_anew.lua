@@ -3,19 +3,19 @@
 -- KEYS  claimed bodies facts queue bell delayed states watchers workers finished
 --       claimed: hash, of this worker
 -- ARGV  id        string
--- ARGV  place     integer, as it was claimed
+-- ARGV  position  integer, as it was claimed
 -- ARGV  envelope  string, signed, with what scripts are to know of it
 -- ARGV  name      of the queue
 -- ARGV  inboxes   what the channel of each session's inbox begins with
 -- ARGV  worker    string
 -- MOVES    claimed: back
--- RETURNS  1 done | 0 the worker does not hold it at this place
+-- RETURNS  1 done | 0 the worker does not hold it at this position
 -- TWICE    0: it is not held any more
 -- COST     O(log N), N workers
 -- @include fall_idle
 -- @include requeue
 local claim = redis.call('HGET', claimed, id)
-if not claim or string.match(claim, '^%d+') ~= place then
+if not claim or string.match(claim, '^%d+') ~= position then
   return 0
 end
 -- All are read before anything is changed: a key that is not ours stops the script here.

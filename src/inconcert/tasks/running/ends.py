@@ -57,7 +57,7 @@ def ack_with_plugs(worker: WorkerLease[Any], keys: JobKeys, inboxes: str, batch:
     limited: set[str] = set()  # the names of the queues of those that are
     for number, ended in enumerate(batch, 1):
         claimed = ended.claimed
-        jobs += (claimed.id, claimed.place, ended.result, milliseconds(ended.ttl), claimed.unique)
+        jobs += (claimed.id, claimed.position, ended.result, milliseconds(ended.ttl), claimed.unique)
         results.append(keys.result(claimed.id))
         if claimed.is_limited:
             limited.add(claimed.source)

@@ -302,7 +302,7 @@ class JobState(ClaimState, eq=False):
     def on_its_claim(self, script: Binder, **arguments: Argument) -> Command:
         """A script that names its claim, and changes nothing if the job is not claimed by it any more."""
         keys, claimed = self.link.keys, self.link.claimed
-        command: Command = script(keys, claimed=claimed, id=self.id, place=self.place, **arguments)
+        command: Command = script(keys, claimed=claimed, id=self.id, position=self.position, **arguments)
         return command
 
     async def ends_undone(self) -> bytes:

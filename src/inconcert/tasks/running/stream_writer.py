@@ -48,7 +48,7 @@ async def append_items(job: JobState, first: int, texts: Sequence[bytes], ttl: f
         items=keys.items(job.id),
         id=job.id,
         worker=worker,
-        place=job.place,
+        position=job.position,
         attempt=job.attempt,
         first=first,
         ttl_ms=milliseconds(ttl),

@@ -82,8 +82,8 @@ class JobWorkerLease(WorkerLease[JobState]):
         about: bytes,
     ) -> None:
         keys = jobs.partitions[number]
-        places = [keys.queue(name) for name in queues]
-        super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease, about=about)
+        keys_of_queues = [keys.queue(name) for name in queues]
+        super().__init__(session, keys, keys_of_queues, policy, owner, suspects=suspects, lease=lease, about=about)
         self._jobs = jobs
         self._tasks, self._look_up, self.handles = registry.tasks, registry.look_up, registry.link
         self._unknown_tasks = unknown_tasks
@@ -231,7 +231,7 @@ class JobWorkerLease(WorkerLease[JobState]):
             id_,
             queue,
             queue,
-            row.place,
+            row.position,
             row.attempt,
             row.failures,
             envelope.max_attempts,
@@ -280,7 +280,7 @@ class JobWorkerLease(WorkerLease[JobState]):
             self._keys.queue(queue),
             claimed=self.claimed_key,
             id=job.id,
-            place=job.place,
+            position=job.position,
             envelope=text,
             name=queue,
             inboxes=self._session.inboxes(self._keys.bodies),

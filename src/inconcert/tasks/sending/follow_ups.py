@@ -81,7 +81,7 @@ class AckAndEnqueue(Ack):
             inboxes=origin.inboxes(keys.bodies),
             worker=worker.holder,
             id=claimed.id,
-            place=claimed.place,
+            position=claimed.position,
             outcome=end.result,
             ttl_ms=milliseconds(end.ttl),
             name=claimed.unique,
