@@ -25,7 +25,8 @@ SENT = {
 
 # Words in capitals in the scripts that are no commands, or the first or second word of one.
 ARGUMENTS = {
-    "ch", "channels", "count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "pubsub", "px", "shardchannels",
+    "ch", "channels", "count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "pubsub", "px", "pxat",
+    "shardchannels",
     "shardnumsub", "weights", "withscores", "xx",
 }  # fmt: skip
 
