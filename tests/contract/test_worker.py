@@ -1,6 +1,7 @@
 """A worker as its operator meets it: how it ends, when it stops a job, and what runs around each attempt."""
 
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -8,8 +9,10 @@ import re
 import sys
 import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -315,6 +318,53 @@ async def test_jobs_that_an_eager_task_factory_runs_at_once_free_their_places_on
     assert len(most) == len(put)
     assert max(most) <= 2
     (await until(concert, lambda ledger: not ledger.workers)).check(put=20, done=20)
+
+
+@dataclass(eq=False)
+class Something:
+    """An argument, or a result, that notes itself where it is made."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        _made.append(weakref.ref(self))
+
+
+_made: list[weakref.ref[Something]] = []
+
+
+async def _returns(given: Something) -> Something:
+    return Something(given.number)
+
+
+async def _raises(given: Something) -> None:
+    raise ValueError(given.number)
+
+
+def _returns_in_thread(given: Something) -> Something:
+    return Something(given.number)
+
+
+def _raises_in_thread(given: Something) -> None:
+    raise ValueError(given.number)
+
+
+@pytest.mark.parametrize("body", [_returns, _raises, _returns_in_thread, _raises_in_thread])
+async def test_a_worker_that_waits_keeps_nothing_of_jobs_that_have_ended(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch, body: Callable[[Something], Any]
+) -> None:
+    """Neither arguments nor results: they are freed at once, without the garbage collector."""
+    monkeypatch.setattr(logging.getLogger("inconcert.claims"), "disabled", True)  # what is captured keeps tracebacks
+    task: Any = concert.task(name="t", max_attempts=1)(body)
+    _made.clear()
+    gc.disable()
+    try:
+        async with in_background(concert.run_worker("default", concurrency=2)):
+            jobs = [await task.enqueue(Something(number)) for number in range(3)]
+            await eventually(lambda: len(_made) >= 2 * len(jobs))
+            await eventually(lambda: not any(made() for made in _made), timeout=SOON)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("is_burst", [False, True])

@@ -155,8 +155,6 @@ class Worker:
             self._drop_ended()
 
     async def _claim_and_start(self) -> None:
-        loop = asyncio.get_running_loop()
-        may_be_eager = loop.get_task_factory() is not None
         while not self._stop.is_set() and self._left:
             while not self._free:
                 self._freed.clear()
@@ -170,19 +168,24 @@ class Worker:
             self._free -= len(jobs)
             self._attempts += len(jobs)
             self._left -= len(jobs)
-            started_at, run = time.monotonic(), self._run_logged if _log.isEnabledFor(logging.INFO) else self._run
-            # Observers are told when it is acknowledged; and a burst may be over when nothing runs.
-            is_awaited = self._burst or bool(self._ref.session.observers)
-            for job in jobs:
-                if is_awaited:
-                    job.is_awaited = True
-                task = loop.create_task(run(job), name=job.title())  # the name is for logs
-                self._running[job] = task, started_at
-            if may_be_eager:  # then some have ended before they were noted here
-                for job in jobs:
-                    if self._running[job][0].done():
-                        del self._running[job]
+            self._start(jobs)
+            jobs.clear()  # while it waits for others, these are freed as soon as they have ended
         self._consumer.stop()
+
+    def _start(self, jobs: list[JobState]) -> None:
+        loop = asyncio.get_running_loop()
+        started_at, run = time.monotonic(), self._run_logged if _log.isEnabledFor(logging.INFO) else self._run
+        # Observers are told when it is acknowledged; and a burst may be over when nothing runs.
+        is_awaited = self._burst or bool(self._ref.session.observers)
+        for job in jobs:
+            if is_awaited:
+                job.is_awaited = True
+            task = loop.create_task(run(job), name=job.title())  # the name is for logs
+            self._running[job] = task, started_at
+        if loop.get_task_factory() is not None:  # one that is eager: some have ended before they were noted here
+            for job in jobs:
+                if self._running[job][0].done():
+                    del self._running[job]
 
     async def _claim(self, count: int, *, wait: bool) -> list[JobState]:
         with anyio.CancelScope() as self._wait:  # the next claim returns what a cancelled one claimed
@@ -341,9 +344,12 @@ class Worker:
             if state.is_cancelled or state.is_over:
                 raise
             # The worker ends, and has waited for it: its result counts.
-        [(result, error)] = ended
+        result, error = ended.pop()
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                error = None  # its traceback refers to this frame, which would keep the arguments until `gc` runs
         # A plain wrapper around a coroutine function returns an awaitable.
         return await result if inspect.isawaitable(result) else result
 
