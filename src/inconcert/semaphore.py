@@ -61,8 +61,6 @@ class Semaphore(Permits[Lease]):
         metrics_name: str | None = None,
         label: str | None = None,
     ) -> None:
-        whole(f"limit of semaphore {name!r}", limit, most=_MOST)
-        whole(f"permits of semaphore {name!r}", permits, most=min(limit, _MOST_AT_ONCE))
         super().__init__(
             ref,
             "semaphore",
@@ -75,6 +73,8 @@ class Semaphore(Permits[Lease]):
             metrics_name=metrics_name,
             label=label,
         )
+        whole(f"limit of semaphore {name!r}", limit, most=_MOST)
+        whole(f"permits of semaphore {name!r}", permits, most=min(limit, _MOST_AT_ONCE))
 
     async def acquire(self, *, permits: int | None = None, timeout: Seconds | EllipsisType | None = ...) -> Lease:
         """Wait in line and take permits, all of them at once, under one lease.

@@ -166,7 +166,8 @@ class _Terms:
         self.line = f"{limit}:{milliseconds(min(ttl, handoff))}"  # what the line says of it
 
 
-_terms = lru_cache(maxsize=256)(_Terms)  # a program has few of them, and makes many objects with each
+# A program has few of them, and makes many objects with each.  By type, because a limit that is refused may equal one.
+_terms = lru_cache(maxsize=256, typed=True)(_Terms)
 
 
 class _Attempt(Place):
