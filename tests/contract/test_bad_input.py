@@ -9,6 +9,7 @@ import pytest
 
 from inconcert import (
     Coordinator,
+    Draft,
     GroupClosed,
     InvalidName,
     InvalidPayload,
@@ -18,6 +19,7 @@ from inconcert import (
     current_job,
     durable,
 )
+from inconcert.tasks.records.arguments import encode_result
 from tests.support.background import in_background
 from tests.support.streams import followed_until
 
@@ -206,6 +208,27 @@ async def test_bad_item_ends_the_stream_behind_the_good_ones(
         with pytest.raises(JobFailed) as failed:
             await job.result(timeout=WITHIN)
     assert failed.value.reason == f"inconcert.errors.InvalidPayload: {answer.replace('ID', job.id)}"
+
+
+async def test_handle_is_refused_by_its_name(any_concert: Coordinator) -> None:
+    """As a value, and as the type of a parameter; nothing is said of what it holds, which users do not know."""
+
+    @any_concert.task
+    async def task(value: object = None) -> None: ...
+
+    async def of_job(job: Job[None]) -> None: ...
+
+    async def of_draft(draft: Draft[None]) -> None: ...
+
+    job = await task.enqueue()
+    for handle, function, name in (job, of_job, "Job"), (task.call(), of_draft, "Draft"):
+        with pytest.raises(InvalidPayload, match=f"JSON has no {name}$"):
+            await task.enqueue(handle)
+        with pytest.raises(InvalidPayload, match=f"JSON has no {name}$"):
+            encode_result("the result", [handle])
+        with pytest.raises(TypeError, match=f"its type is {name};"):
+            any_concert.task(function)
+    await job.cancel()
 
 
 async def answer_to(call: Callable[[], Any]) -> str:

@@ -52,8 +52,9 @@ class Converter:
         """Raise TypeError unless values of the type can be sent."""
         unreadable = None if self._decoder is None else unreadable_class(self._decoder.type)
         if unreadable is not None:
-            is_all = unreadable in (self._type, get_origin(self._type))
-            holds = f"its type is {unreadable.__name__}" if is_all else f"{self._type_name} holds {unreadable.__name__}"
+            name = _name(unreadable)
+            is_all = name == getattr(get_origin(self._type) or self._type, "__name__", None)
+            holds = f"its type is {name}" if is_all else f"{self._type_name} holds {name}"
             raise TypeError(
                 f"{self._what} cannot be converted to JSON and back: {holds}; send values that it can be built from"
             )
@@ -122,8 +123,13 @@ def json_form(value: object) -> object:
     """Convert a value that the encoder does not know to one that it knows."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
-        raise TypeError(f"JSON has no {type(value).__name__}")
+        raise TypeError(f"JSON has no {_name(type(value))}")
     return dump(mode="json", by_alias=True, round_trip=True)
+
+
+def _name(of: type) -> str:
+    """The name of a class in errors; a part that users do not know says as what they know it."""
+    return str(getattr(of, "__known_as__", of.__name__))
 
 
 def _load(value_type: type, value: object) -> object:

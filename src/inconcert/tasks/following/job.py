@@ -46,12 +46,21 @@ class Progress:
     text: str = ""
 
 
-class JobLink(NamedTuple):
-    """The way from handles to their jobs: one for all handles of a coordinator."""
+class JobLink:
+    """The way from handles to their jobs: one for all handles of a coordinator.
 
-    ref: SessionRef
-    keyspace: JobKeyspace
-    watches: Watches  # the waits for jobs in this process
+    Args:
+        watches: The waits for jobs in this process.
+    """
+
+    __known_as__ = "Job"  # which JSON cannot hold because of this
+
+    __slots__ = ("keyspace", "ref", "watches")
+
+    def __init__(self, ref: SessionRef, keyspace: JobKeyspace, watches: Watches) -> None:
+        self.ref = ref
+        self.keyspace = keyspace
+        self.watches = watches
 
 
 class JobKind(NamedTuple):

@@ -51,6 +51,8 @@ class Pattern(Generic[R_co]):
         marks: What scripts read of them, before the envelope.
     """
 
+    __known_as__ = "Draft"  # which JSON cannot hold because of this
+
     __slots__ = ("alike", "among", "is_plain", "kind", "limits", "marks", "name", "options", "terms")
 
     def __init__(

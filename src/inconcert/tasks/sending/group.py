@@ -117,7 +117,7 @@ class Group:
     def __init__(self, link: JobLink, group_id: str) -> None:
         self.id = group_id
         self._link = link
-        self._ref, self._jobs, _ = link
+        self._ref, self._jobs = link.ref, link.keyspace
         self._keys = link.keyspace.of_id(group_id)
 
     def __repr__(self) -> str:
