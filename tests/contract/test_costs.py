@@ -46,8 +46,8 @@ class Cost(NamedTuple):
 
 
 COSTS = {
-    "a lock, taken and released": Cost(bytecodes=1915, commands=9, sent=508),
-    "a job, enqueued alone": Cost(bytecodes=920, commands=6, sent=486),
+    "a lock, taken and released": Cost(bytecodes=1921, commands=9, sent=508),
+    "a job, enqueued alone": Cost(bytecodes=927, commands=6, sent=486),
     "a job, enqueued with many": Cost(bytecodes=168, commands=0, sent=134),
     "a job, run with many": Cost(bytecodes=985, commands=0.9, sent=130),  # how many end in one turn differs a little
     "a job, run by a worker that slept": Cost(bytecodes=4950, commands=35, sent=1016),  # and sleeps again

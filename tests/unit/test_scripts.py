@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from inconcert._redis.protocol import scripts as scripts_module
+from inconcert._redis.protocol.commands import Argument, pack, pack_parts
 from inconcert._redis.protocol.keys import Keyspace
 from inconcert._redis.protocol.scripts import Command, Script, assemble, load
 from tests.support.lua_files import FORMS
@@ -204,3 +206,23 @@ def test_bundle_is_filled_by_the_names_of_its_fields() -> None:
 
     assert keys == Holders("{shop:lock:door}:holders", "{shop:lock:door}:waiters")
     assert Keyspace.beside(Holders, keys.waiters) == keys
+
+
+def test_keys_are_packed_for_later_when_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that come once are packed with the rest of their command; its bytes are the same each time."""
+    packed = list[object]()
+
+    def counted(parts: tuple[Argument, ...]) -> bytes:
+        packed.append(parts)
+        return pack_parts(parts)
+
+    monkeypatch.setattr(scripts_module, "pack_parts", counted)
+    monkeypatch.setattr(scripts_module, "pack", lambda *parts: counted(parts))
+    keys = Keyspace("test", 0).of(Holders, "lock", "which no other test has")
+    whole = pack("EVALSHA", TAKE.sha, 2, keys.holders, "bell", "me", 3)
+    counts = list[int]()
+    for _ in range(4):
+        packed.clear()
+        assert TAKE.bind(Holders)(keys, bell="bell", holder="me", limit=3).pack() == whole
+        counts.append(len(packed))
+    assert counts == [1, 2, 1, 1]

@@ -71,7 +71,10 @@ class Command(NamedTuple):
         """The bytes that run it, if the server has the script in its cache."""
         script, keys, args = self
         if script.has_few_keys and (count := len(args)) < _FEW:
-            return _beginning(script, keys, count) + pack_parts(args)[_COUNT:]
+            kept = _kept(script, keys, count)
+            if kept:
+                return (kept[0] or _keep(kept, script, keys, count)) + pack_parts(args)[_COUNT:]
+            kept.append(b"")  # they are packed for later when they come again: those of a job may never do
         return pack_parts(("EVALSHA", script.sha, len(keys), *keys, *args))
 
     def pack_with_source(self) -> bytes:
@@ -83,11 +86,18 @@ class Command(NamedTuple):
         return self._replace(script=self.script.with_room)
 
 
-@lru_cache(maxsize=1024)  # the same come again: they take as long to pack as the arguments, or longer
-def _beginning(script: "Script", keys: tuple[str, ...], count: int) -> bytes:
-    """The bytes of a command with these keys up to its arguments, of which there are so many."""
+@lru_cache(maxsize=1024)
+def _kept(script: "Script", keys: tuple[str, ...], count: int) -> list[bytes]:
+    """The bytes of a command with these keys up to its arguments, of which there are so many; empty at first."""
+    del script, keys, count
+    return []
+
+
+def _keep(kept: list[bytes], script: "Script", keys: tuple[str, ...], count: int) -> bytes:
+    """Pack these bytes: they take as long to pack as the arguments, or longer."""
     packed = pack("EVALSHA", script.sha, len(keys), *keys)
-    return b"*%d" % (3 + len(keys) + count) + packed[packed.index(b"\r") :]
+    kept[0] = b"*%d" % (3 + len(keys) + count) + packed[packed.index(b"\r") :]
+    return kept[0]
 
 
 class Script:
