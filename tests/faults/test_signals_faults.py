@@ -374,6 +374,7 @@ async def test_broadcast_that_comes_before_the_reply_to_joining_is_heard(
         await concert.signal("deploy").broadcast(7)
         assert await subscription.next() == 7
         assert not task.done()
+        monkeypatch.setattr(Waiter, "answered", answered)
         replies[0]()
         assert await task == 7
     await nothing_is_left(concert, elsewhere)
