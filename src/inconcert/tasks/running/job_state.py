@@ -382,7 +382,7 @@ class JobState(ClaimState, eq=False):
         self.observers.job_left(self, error if self._asleep is None else None)
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Ending | None:
-        if error is None and self.is_plain:
+        if error is None and self.is_plain and self._asleep is None and self.doomed is None:
             return self._succeed()
         if self.doomed is not None:
             return self.end_cancelled if self.is_cancelled else partial(self._end_doomed, self.doomed.error, error)
