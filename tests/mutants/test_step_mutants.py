@@ -19,7 +19,7 @@ from tests.support.short_lease import with_lease
 _LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 _LEASE = 1.0  # seconds of a heartbeat: less than a call may take
 
-_FENCE = "if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then\n  return 0\nend\n"
+_FENCE = "if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= position then\n  return 0\nend\n"
 
 
 def _unfenced() -> Any:
