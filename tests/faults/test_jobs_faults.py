@@ -172,16 +172,17 @@ async def test_worker_waits_for_no_acknowledgement_whose_time_is_over(
     server: RealServer, concert: Coordinator, namespace: str
 ) -> None:
     """Its reply may come still, a large one before it, and so it is under way as long as the connection is."""
-    stop, may_end = asyncio.Event(), asyncio.Event()
+    stop, began, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
     async with Proxy(server.url) as proxy, Coordinator(proxy.url, namespace=namespace) as here:
 
         @here.task(name="t")
         async def task() -> None:
+            began.set()
             await may_end.wait()
 
         job = await task.enqueue()
         async with in_background(here.run_worker("default", stop=stop)) as worker:
-            await until_status(concert, job.id, JobStatus.RUNNING)
+            await began.wait()  # the reply to its claim has come
             stop.set()
             proxy.hold_replies()
             may_end.set()
